@@ -1,0 +1,177 @@
+"""From the last decision to the end: settle, force, keep, deliver, close (rules 7, 9, 10, 13). PURE."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from massgend.domain.draft import Draft
+from massgend.domain.effects import Close, Deliver, FreezeSnapshot, PublishBranch
+from massgend.domain.events import Closed, Delivered, SnapshotFailed, SnapshotRefused, SnapshotTaken
+from massgend.domain.facts import ClosingBegan, RunDecided, RunDelivered, RunEnded, WorkKept
+from massgend.domain.run import Cause, DecidedBy, Phase, Run, Stage, Status
+from massgend.domain.tally import decide, valid_votes
+
+FORCED_SUMMARY = "Unfinished: recorded from the workspace when the run ended."
+
+
+class Accept(Protocol):
+    def __call__(self, draft: Draft, event: SnapshotTaken, summary: str, *, forced: bool) -> None: ...
+
+
+def settle(draft: Draft) -> None:
+    """After every event: go on to the next stage when this one has nothing left to wait for."""
+    match draft.run.stage:
+        case Stage.RUNNING:
+            _look_for_consensus(draft)
+        case Stage.SETTLING:
+            _settle_closing(draft)
+        case Stage.FORCING:
+            if not draft.run.keeping and (draft.run.quiet or draft.run.cause is Cause.CANCELLED):
+                _decide(draft, DecidedBy.FORCED_AT_LIMIT)
+        case Stage.KEEPING:
+            if not draft.run.keeping:
+                _deliver(draft)
+        case _:
+            pass
+
+
+def _look_for_consensus(draft: Draft) -> None:
+    run = draft.run
+    if not run.quiet:
+        return
+    if len(run.agents) == 1 and run.answers:
+        _decide(draft, DecidedBy.ONLY_AGENT)
+    elif run.live and all(agent.phase is Phase.VOTED for agent in run.live):
+        _decide(draft, DecidedBy.CONSENSUS)
+    elif not run.live:
+        draft.change(cause=Cause.ALL_OUT, stage=Stage.SETTLING)
+        draft.tell(ClosingBegan(at=draft.at, cause=Cause.ALL_OUT.value))
+        _settle_closing(draft)
+
+
+def _settle_closing(draft: Draft) -> None:
+    run = draft.run
+    cancelled = run.cause is Cause.CANCELLED
+    if run.busy or (run.being_checked and not cancelled):
+        return
+    if run.failure is not None or run.base is None:
+        _close_run(draft)
+    elif cancelled:
+        _keep(draft)
+    elif valid_votes(run):
+        _decide(draft, DecidedBy.VOTES_AT_LIMIT)
+    elif run.answers:
+        _decide(draft, DecidedBy.NEWEST_AT_LIMIT)
+    else:
+        draft.change(stage=Stage.FORCING)
+        _freeze_all(draft, tuple(run.agents), "1", FORCED_SUMMARY)
+
+
+def _decide(draft: Draft, by: DecidedBy) -> None:
+    decision = None if draft.run.cause is Cause.CANCELLED else decide(draft.run, by)
+    if decision is not None:
+        draft.change(decision=decision)
+        draft.tell(RunDecided(at=draft.at, decision=decision))
+    _keep(draft)
+
+
+def _keep(draft: Draft) -> None:
+    """Unfinished work goes on the agents' branches before anything else happens; no limit discards work."""
+    draft.change(stage=Stage.KEEPING)
+    unfinished = tuple(agent.name for agent in draft.run.agents.values() if agent.unfinished)
+    _freeze_all(draft, unfinished, "unfinished", FORCED_SUMMARY)
+    if not draft.run.keeping:
+        _deliver(draft)
+
+
+def _freeze_all(draft: Draft, names: tuple[str, ...], name: str, summary: str) -> None:
+    for agent in names:
+        step = draft.new_step()
+        draft.change(keeping={**draft.run.keeping, agent: step})
+        draft.do(FreezeSnapshot(step=step, agent=agent, name=name, summary=summary))
+
+
+def keep_or_force_done(
+    draft: Draft, event: SnapshotTaken | SnapshotRefused | SnapshotFailed, *, accept: Accept
+) -> None:
+    """A snapshot that was taken (or not) by force; `settle` goes on when it was the last."""
+    run = draft.run
+    if run.keeping.get(event.agent) != event.step:
+        return
+    draft.change(keeping={name: step for name, step in run.keeping.items() if name != event.agent})
+    match event:
+        case SnapshotTaken() if run.stage is Stage.FORCING:
+            accept(draft, event, FORCED_SUMMARY, forced=True)
+        case SnapshotTaken():
+            draft.change_agent(event.agent, unfinished=False)
+            draft.tell(
+                WorkKept(
+                    at=event.at,
+                    agent=event.agent,
+                    commit=event.snapshot.commit,
+                    changed_files=event.snapshot.changed_files,
+                )
+            )
+            draft.do(PublishBranch(agent=event.agent, commit=event.snapshot.commit))
+        case SnapshotRefused():
+            draft.change_agent(event.agent, unfinished=False)
+        case SnapshotFailed():
+            trouble = f"{event.agent}: its unfinished work stays in its workspace: {event.reason}"
+            draft.change(trouble=(*run.trouble, trouble))
+            draft.change_agent(event.agent, unfinished=False)
+
+
+def _deliver(draft: Draft) -> None:
+    if draft.run.decision is None:
+        _close_run(draft)
+        return
+    step = draft.new_step()
+    draft.change(stage=Stage.DELIVERING, step=step)
+    draft.do(Deliver(step=step, answer=draft.run.decision.winner))
+
+
+def _close_run(draft: Draft) -> None:
+    step = draft.new_step()
+    draft.change(stage=Stage.CLOSING, step=step)
+    draft.do(Close(step=step))
+
+
+def finish_closing(draft: Draft, event: Delivered | Closed) -> None:
+    run = draft.run
+    if event.step != run.step:
+        return
+    if isinstance(event, Delivered) and run.stage is Stage.DELIVERING:
+        draft.change(delivery=event.delivery)
+        draft.tell(RunDelivered(at=event.at, delivery=event.delivery))
+        _close_run(draft)
+    elif isinstance(event, Closed) and run.stage is Stage.CLOSING:
+        draft.change(stage=Stage.DONE, step=None, ended_at=event.at, trouble=(*run.trouble, *event.trouble))
+        run = draft.run
+        draft.tell(
+            RunEnded(at=event.at, status=run.outcome, reason=why_ended(run), branches=run.branches, trouble=run.trouble)
+        )
+
+
+def why_ended(run: Run) -> str:
+    """One or two plain sentences."""
+    match run.outcome:
+        case Status.FAILED:
+            return run.failure or "The run failed."
+        case Status.CANCELLED:
+            return "The run was cancelled; the agents' work is kept."
+        case Status.NO_RESULT:
+            return _why_nothing(run)
+        case _:
+            return run.decision.reason if run.decision is not None else ""
+
+
+def _why_nothing(run: Run) -> str:
+    failed = [f"{agent.name}: {agent.last_failure}" for agent in run.agents.values() if agent.last_failure]
+    because = f" ({'; '.join(failed)})" if failed else ""
+    match run.cause:
+        case Cause.RUN_LIMIT:
+            return f"The time limit was reached and no agent had changed anything{because}."
+        case Cause.BUDGET:
+            return f"The budget was used up and no agent had changed anything{because}."
+        case _:
+            return f"No agent is left and none had changed anything{because}."

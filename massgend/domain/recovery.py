@@ -1,0 +1,54 @@
+"""What is taken up again when the daemon comes back: every awaited effect once more, every turn anew. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from massgend.domain.closing import FORCED_SUMMARY
+from massgend.domain.draft import Draft
+from massgend.domain.effects import Close, Deliver, FreezeSnapshot, Prepare, PublishBranch, RunChecks, SetTimer
+from massgend.domain.events import Clock, TurnEnded
+from massgend.domain.facts import RunRecovered
+from massgend.domain.run import IN_TURN, Agent, Phase, Stage
+
+EndTurn = Callable[[Draft, Agent, TurnEnded | None], None]
+
+
+def recover(draft: Draft, *, end_turn: EndTurn) -> None:
+    """Reissue effects with their old steps; end turns that were under way (they are gone for certain)."""
+    run = draft.run
+    in_turn = tuple(agent for agent in run.agents.values() if agent.phase in IN_TURN)
+    draft.tell(RunRecovered(at=draft.at, agents=tuple(agent.name for agent in in_turn)))
+    _reissue_run(draft)
+    for agent in run.agents.values():
+        if agent.phase in IN_TURN:
+            end_turn(draft, agent, None)
+        elif agent.phase is Phase.FREEZING and agent.step is not None and agent.pending is not None:
+            name, summary = str(agent.answers + 1), agent.pending.summary
+            draft.do(FreezeSnapshot(step=agent.step, agent=agent.name, name=name, summary=summary))
+        elif agent.phase is Phase.BACKOFF:
+            draft.do(SetTimer(clock=Clock.BACKOFF, due_at=draft.at, agent=agent.name, step=agent.step))
+
+
+def _reissue_run(draft: Draft) -> None:
+    run = draft.run
+    for answer in run.answers:
+        if not answer.visible and answer.check_step is not None:
+            draft.do(RunChecks(step=answer.check_step, answer=answer.id))
+    for answer in run.newest(visible_only=False):
+        if answer.id.agent not in run.branches:
+            draft.do(PublishBranch(agent=answer.id.agent, commit=answer.snapshot.commit))
+    for name, step in run.keeping.items():
+        forced = run.stage is Stage.FORCING
+        draft.do(FreezeSnapshot(step=step, agent=name, name="1" if forced else "unfinished", summary=FORCED_SUMMARY))
+    match run.stage:
+        case Stage.PREPARING | Stage.SETTLING if run.base is None and run.step is not None:
+            draft.do(Prepare(step=run.step))
+        case Stage.RUNNING if run.started_at is not None:
+            draft.do(SetTimer(clock=Clock.RUN_LIMIT, due_at=run.started_at + run.task.limits.run_s))
+        case Stage.DELIVERING if run.step is not None and run.decision is not None:
+            draft.do(Deliver(step=run.step, answer=run.decision.winner))
+        case Stage.CLOSING if run.step is not None:
+            draft.do(Close(step=run.step))
+        case _:
+            pass
