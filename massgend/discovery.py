@@ -1,0 +1,64 @@
+"""Where a daemon's state, socket and engine are found. Standard library only: the CLI starts fast with it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+MAX_SOCKET_PATH = 90
+"""Bytes; the kernel's limit is 107, and names are added to this folder's path."""
+
+OWN_ENGINE = Path("/run/massgend/docker.sock")
+"""The engine that `scripts/engine` starts where no service manager runs one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """`state`: everything that lasts. `sockets`: a short path for unix sockets (their names are limited)."""
+
+    state: Path
+    sockets: Path
+
+    @property
+    def api_socket(self) -> Path:
+        return self.sockets / "api.sock"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "daemon.lock"
+
+    @property
+    def log(self) -> Path:
+        return self.state / "daemon.log"
+
+
+def find_places(environment: Mapping[str, str]) -> Places:
+    """From MASSGEND_STATE, else the XDG state folder. Creates nothing."""
+    chosen = environment.get("MASSGEND_STATE")
+    if chosen:
+        state = Path(chosen).absolute()
+    else:
+        base = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "/")) / ".local" / "state")
+        state = Path(base) / "massgend"
+    sockets = state / "s"
+    if len(os.fsencode(sockets)) > MAX_SOCKET_PATH:
+        short = hashlib.sha256(os.fsencode(state)).hexdigest()[:12]
+        runtime = environment.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/massgend-{os.getuid()}"
+        sockets = Path(runtime) / f"massgend-{short}"
+    return Places(state=state, sockets=sockets)
+
+
+def find_engine(environment: Mapping[str, str]) -> str:
+    """The engine's endpoint: DOCKER_HOST, else the first usual socket that is there (it may not answer)."""
+    chosen = environment.get("DOCKER_HOST")
+    if chosen:
+        return chosen
+    sockets = [Path("/var/run/docker.sock")]
+    if environment.get("XDG_RUNTIME_DIR"):
+        sockets.append(Path(environment["XDG_RUNTIME_DIR"]) / "docker.sock")
+    sockets.append(OWN_ENGINE)
+    return f"unix://{next((path for path in sockets if path.is_socket()), sockets[0])}"
