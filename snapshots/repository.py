@@ -30,7 +30,7 @@ class MergeStatus(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryReport:
-    """What stands at a path, before anything starts. `problem`: one sentence with what to do, or None: it can be used."""
+    """What stands at a path, before anything starts. `problem`: a sentence with what to do, or None: it can be used."""
 
     path: Path
     root: Path | None
@@ -79,7 +79,7 @@ class UserRepository(Protocol):
         """Read-only. A missing path, a bare or broken repository, an unborn branch ... is a `problem`, or is usable."""
 
     async def import_base(self, path: Path | None, *, run: str, include_dirty: bool) -> Base:
-        """Bring the commit of HEAD into our bare repository and pin it as `refs/massgend/<run>/base`. Idempotent by run.
+        """Bring HEAD's commit into our bare repository, pinned as `refs/massgend/<run>/base`. Idempotent by run.
 
         `path` None: an empty base. The user's repository is only read. Raises RepositoryRefused.
         """
@@ -87,14 +87,27 @@ class UserRepository(Protocol):
     async def publish(self, base: Base, *, agent: str, commit: str) -> str:
         """Set `massgend/<run>/<agent>` in the user's repository to `commit` from our bare repository; the branch name.
 
-        Never moves a branch of that name that we did not make (raises RefTaken). Without a user's repository: "".
+        Raises RefTaken for a branch of that name that we did not make, that the user committed to, or that is checked
+        out: it is never moved. Raises GitFailed when git's checks refuse the objects. No user's repository: "".
         """
 
     async def merge(
-        self, repository: Path, *, run: str, commit: str, into: str | None, mode: MergeMode, message: str
+        self,
+        repository: Path,
+        *,
+        run: str,
+        commit: str,
+        into: str | None,
+        mode: MergeMode,
+        message: str,
+        named_by_user: bool = False,
     ) -> MergeReport:
         """Bring `commit` (already in the repository) into branch `into` (None: the branch checked out), as
-        docs/workspaces.md says. A refusal is a value. Idempotent: a merge that is in already is UP_TO_DATE."""
+        docs/workspaces.md says. A refusal is a value. Idempotent: a merge that is in already is UP_TO_DATE.
+
+        An `into` that no working tree has checked out is moved only when the user named it just now
+        (`named_by_user`); else they have moved away since the run started, and nothing is touched.
+        """
 
     async def deliver_folder(self, base: Base, *, commit: str, target: Path) -> Path:
         """For a run without a repository: write the files of `commit` to `target` (must not exist or be empty)."""
@@ -102,4 +115,5 @@ class UserRepository(Protocol):
     async def review_branches(self, repository: Path) -> tuple[ReviewBranch, ...]: ...
 
     async def discard(self, repository: Path, *, run: str, force: bool) -> tuple[str, ...]:
-        """Delete our refs of a run in the user's repository; unmerged ones only with `force`. The names deleted."""
+        """Delete our refs of a run in the user's repository; unmerged ones only with `force`, checked out ones never.
+        The full names of the refs deleted."""

@@ -1,0 +1,50 @@
+"""PURE: the exact commands that a merge prints, to finish it by hand or to undo it. Each is one line for a shell.
+
+An undo first looks whether the branch still stands where the merge left it, so that it can never drop later commits,
+and then lets git refuse when it would touch a file that was edited since.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def git_at(folder: Path, *arguments: str) -> str:
+    return shlex.join(["git", "-C", str(folder), *arguments])
+
+
+def merge_by_hand(folder: Path, name: str, *, squash: bool, unrelated: bool = False) -> tuple[str, ...]:
+    """`git merge` in a working tree that has the branch checked out."""
+    extra = ("--allow-unrelated-histories",) if unrelated else ()
+    if squash:
+        return git_at(folder, "merge", "--squash", *extra, name), git_at(folder, "commit", "--no-edit")
+    return (git_at(folder, "merge", *extra, name),)
+
+
+def merge_around(
+    folder: Path, name: str, *, squash: bool, edited: Sequence[str], in_the_way: Sequence[tuple[str, str]]
+) -> tuple[str, ...]:
+    """The same with work in its way: files that git does not know are moved aside, edits are stashed and put back."""
+    moves = tuple(shlex.join(["mv", "-n", "--", str(folder / old), str(folder / new)]) for old, new in in_the_way)
+    merging = merge_by_hand(folder, name, squash=squash)
+    if not edited:
+        return (*moves, *merging)
+    return (*moves, git_at(folder, "stash", "push"), *merging, git_at(folder, "stash", "pop"))
+
+
+def undo_checked_out(root: Path, branch: str, *, before: str | None, after: str) -> str:
+    ref = f"refs/heads/{branch}"
+    standing = f'"$({git_at(root, "symbolic-ref", "HEAD")}) $({git_at(root, "rev-parse", "HEAD")})"'
+    check = f"test {standing} = {shlex.quote(f'{ref} {after}')}"
+    if before is not None:
+        return f"{check} && {git_at(root, 'reset', '--keep', before)}"
+    empty_tree = "$(" + git_at(root, "hash-object", "-w", "-t", "tree", "/dev/null") + ")"
+    clearing = f'{git_at(root, "read-tree", "-m", "-u", after)} "{empty_tree}"'
+    return f"{check} && {clearing} && {git_at(root, 'update-ref', '-d', ref, after)}"
+
+
+def undo_ref_only(root: Path, branch: str, *, before: str, after: str) -> str:
+    standing = f'"$({git_at(root, "rev-parse", f"refs/heads/{branch}")})"'
+    return f"test {standing} = {after} && {git_at(root, 'branch', '-f', branch, before)}"

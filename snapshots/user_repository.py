@@ -1,0 +1,79 @@
+"""The async face of the user's repository: each call runs in a thread of its own limiter, never in the event loop.
+
+A call that was started is always waited for: half a merge in the background would be worse than a late cancel. It
+ends, because every git command has a timeout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from snapshots import branches, checkouts, delivery, imports, merge
+from snapshots.repository import MergeMode, MergeReport, RepositoryReport, ReviewBranch
+from snapshots.snapshot import Base
+
+T = TypeVar("T")
+
+
+class GitUserRepository:
+    """`UserRepository` with real git. `state`: our folder, which holds `repos/`. Keeps nothing in memory."""
+
+    def __init__(self, state: Path, *, threads: int = 4, clock: Callable[[], float] = time.time) -> None:
+        self._repos = state / "repos"
+        self._clock = clock
+        self._threads = threads
+        self._limiter: CapacityLimiter | None = None
+
+    async def look(self, path: Path) -> RepositoryReport:
+        return await self._in_thread(partial(checkouts.look, path))
+
+    async def import_base(self, path: Path | None, *, run: str, include_dirty: bool) -> Base:
+        now = int(self._clock())
+        call = partial(imports.import_base, self._repos, path, run=run, include_dirty=include_dirty, now=now)
+        return await self._in_thread(call)
+
+    async def publish(self, base: Base, *, agent: str, commit: str) -> str:
+        return await self._in_thread(partial(branches.publish, base, agent=agent, commit=commit))
+
+    async def merge(
+        self,
+        repository: Path,
+        *,
+        run: str,
+        commit: str,
+        into: str | None,
+        mode: MergeMode,
+        message: str,
+        named_by_user: bool = False,
+    ) -> MergeReport:
+        call = partial(
+            merge.merge,
+            repository,
+            run=run,
+            commit=commit,
+            into=into,
+            mode=mode,
+            message=message,
+            named_by_user=named_by_user,
+        )
+        return await self._in_thread(call)
+
+    async def deliver_folder(self, base: Base, *, commit: str, target: Path) -> Path:
+        return await self._in_thread(partial(delivery.deliver_folder, base, commit=commit, target=target))
+
+    async def review_branches(self, repository: Path) -> tuple[ReviewBranch, ...]:
+        return await self._in_thread(partial(branches.review_branches, repository))
+
+    async def discard(self, repository: Path, *, run: str, force: bool) -> tuple[str, ...]:
+        return await self._in_thread(partial(branches.discard, repository, run=run, force=force))
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(self._threads)
+        return await to_thread.run_sync(call, limiter=self._limiter)
