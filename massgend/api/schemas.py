@@ -94,10 +94,8 @@ class LimitsConfig(Model):
     restart_grace_s: Annotated[float, Field(ge=0, le=600)] = Field(
         default=5.0, description="Seconds an agent gets to finish its current step before a restart."
     )
-    max_failures: int = Field(default=3, ge=1, le=100, description="Failed turns in a row after which an agent is out.")
-    max_reminders: int = Field(
-        default=2, ge=0, le=100, description="Reminders to an agent that ends without a decision."
-    )
+    max_failures: int = Field(default=3, ge=1, le=100, description="Failures in a row after which an agent is out.")
+    max_reminders: int = Field(default=2, ge=0, le=100, description="Reminders to an undecided agent.")
     backoff_s: Annotated[float, Field(ge=0, le=300)] = Field(
         default=2.0, description="Seconds before a failed turn is tried again; doubles each time."
     )

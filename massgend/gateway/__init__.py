@@ -1,0 +1,1 @@
+"""The sandboxes' only way out: one unix socket an agent and turn, owned by the daemon."""
