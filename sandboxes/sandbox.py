@@ -81,7 +81,7 @@ class SandboxSpec:
     gid: int
     mounts: tuple[Mount, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
-    workdir: PurePosixPath = PurePosixPath("/workspace")
+    workdir: PurePosixPath = PurePosixPath("/workspace")  # noqa: RUF009 - immutable
     limits: Limits = Limits()
     runtime: str | None = None
 
