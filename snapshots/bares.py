@@ -8,12 +8,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from snapshots.errors import RepositoryRefused
 from snapshots.git import Git
 
 NAME = "massgend"
@@ -21,14 +19,6 @@ EMAIL = "massgend@localhost"
 # The highest level of attributes there is: what is in a tree cannot change the bytes that go in or out. (An unset
 # working-tree-encoding would be an error, so it is unspecified.)
 _BYTES_AS_THEY_ARE = "* -text !eol -filter -ident !working-tree-encoding\n"
-_ID = re.compile(r"[a-z0-9][a-z0-9-]*")
-
-
-def checked_id(value: str) -> str:
-    """A run's or an agent's id, safe as a part of a ref name. Raises RepositoryRefused for anything else."""
-    if not _ID.fullmatch(value):
-        raise RepositoryRefused(f"{value!r} is not an id: lower-case letters, digits and hyphens only.")
-    return value
 
 
 def repository_id(common_dir: Path, object_format: str) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from snapshots.bares import checked_id
 from snapshots.checkouts import Checkout, open_checkout, worktrees
 from snapshots.errors import GitFailed, RefTaken
 from snapshots.git import Git
+from snapshots.names import checked_id
 from snapshots.repository import ReviewBranch
 from snapshots.snapshot import Base
 

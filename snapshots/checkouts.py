@@ -12,6 +12,7 @@ from pathlib import Path
 
 from snapshots.errors import GitFailed, RepositoryRefused
 from snapshots.git import Git
+from snapshots.names import shown
 from snapshots.repository import RepositoryReport
 
 # In the order in which git itself would name them: a rebase also leaves CHERRY_PICK_HEAD behind.
@@ -270,4 +271,4 @@ def _paths(listing: bytes) -> list[str]:
 
 def _named(paths: list[str]) -> str:
     more = len(paths) - _SHOWN
-    return ", ".join(paths[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(shown, paths[:_SHOWN])) + (f" and {more} more" if more > 0 else "")

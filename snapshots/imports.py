@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from snapshots.bares import EMAIL, NAME, checked_id, identity, opened, repository_id
+from snapshots.bares import EMAIL, NAME, identity, opened, repository_id
 from snapshots.checkouts import Checkout, dirty_paths, open_checkout, refuse_unusable, under_way, warnings_for
 from snapshots.errors import GitFailed, RepositoryRefused
 from snapshots.git import Git
+from snapshots.names import checked_id, quoted, shown
 from snapshots.snapshot import Base
 
 _NEWEST = 50
@@ -169,7 +170,7 @@ def _bring_changes(checkout: Checkout, git: Git, *, base: str, run: str, now: in
     dirty = dirty_paths(checkout, untracked=True)
     if unmerged := sorted(path for path, state in dirty.items() if "U" in state or state in ("AA", "DD")):
         raise RepositoryRefused(
-            f"{checkout.root} has unresolved conflicts ({', '.join(unmerged[:5])}): "
+            f"{checkout.root} has unresolved conflicts ({', '.join(map(shown, unmerged[:5]))}): "
             f"resolve them, or start without --include-dirty{_which(checkout)}."
         )
     nested = sorted(path for path, state in dirty.items() if state == "??" and path.endswith("/"))
@@ -181,7 +182,7 @@ def _bring_changes(checkout: Checkout, git: Git, *, base: str, run: str, now: in
             wanted = [tree] if checkout.head is None else [tree, f"^{checkout.head}"]
             _transfer(apart, git, "".join(f"{line}\n" for line in wanted))
     left_out = tuple(
-        f"{path} is a repository of its own and was left out of the uncommitted changes." for path in nested
+        f"{shown(path)} is a repository of its own and was left out of the uncommitted changes." for path in nested
     )
     if tree == git.text("rev-parse", f"{base}^{{tree}}"):
         return base, left_out
@@ -202,9 +203,10 @@ def _apart(checkout: Checkout) -> Iterator[Git]:
         objects, index = folder / "objects", folder / "index"
         (objects / "info").mkdir(parents=True)
         theirs = checkout.git.run("rev-parse", "--path-format=absolute", "--git-path", "objects")[:-1]
-        (objects / "info" / "alternates").write_bytes(_quoted(theirs) + b"\n")
+        (objects / "info" / "alternates").write_bytes(quoted(os.fsdecode(theirs)) + b"\n")
         if (checkout.git_dir / "index").exists():
-            shutil.copyfile(checkout.git_dir / "index", index)
+            # With its time: a file edited in the same moment as the index must not look older than the copy.
+            shutil.copy2(checkout.git_dir / "index", index)
         if owner := checkout.git.identity:
             for path in (folder, objects, objects / "info", objects / "info" / "alternates", index):
                 if path.exists():
@@ -215,11 +217,3 @@ def _apart(checkout: Checkout) -> Iterator[Git]:
         yield replace(checkout.git, settings=settings, environment={**checkout.git.environment, **environment})
     finally:
         shutil.rmtree(folder)
-
-
-def _quoted(path: bytes) -> bytes:
-    """As `objects/info/alternates` wants a path with odd bytes: in double quotes, with C escapes."""
-    if b"\n" not in path and not path.startswith((b'"', b"#")):
-        return path
-    escaped = path.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
-    return b'"' + escaped + b'"'

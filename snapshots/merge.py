@@ -13,7 +13,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from snapshots.bares import checked_id
 from snapshots.branches import set_refs, signature, undo_point
 from snapshots.checkouts import Checkout, open_checkout, under_way, worktrees
 from snapshots.errors import GitFailed, RepositoryRefused
@@ -26,6 +25,7 @@ from snapshots.merge_result import (
     record,
     what_it_brings,
 )
+from snapshots.names import checked_id, shown
 from snapshots.next_commands import (
     git_at,
     merge_around,
@@ -90,9 +90,9 @@ def merge(
     named_by_user: bool = False,
 ) -> MergeReport:
     """See `UserRepository.merge`. Raises GitFailed when git could not be asked."""
+    checked_id(run)
     try:
         checkout = open_checkout(repository)
-        checked_id(run)
     except RepositoryRefused as refusal:
         return MergeReport(status=MergeStatus.NOT_MERGED, reason=str(refusal))
     if not checkout.has(commit):
@@ -301,9 +301,13 @@ def _merged(request: Request, result: Result, after: str) -> MergeReport:
 
 
 def _few(paths: tuple[str, ...]) -> str:
-    return ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
+    return ", ".join(map(shown, paths[:5])) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
 
 
 def _first(complaint: str) -> str:
-    line = next((line for line in complaint.splitlines() if line.strip()), "it gave no reason")
-    return line.removeprefix("error: ").removeprefix("fatal: ").strip()
+    """git's own words in one line: what was fatal, else its first error with the paths that are listed below it."""
+    lines = [line for line in complaint.splitlines() if line.strip()] or ["it gave no reason"]
+    fatal = [line for line in lines if line.startswith("fatal: ")]
+    listed = [line.strip() for line in lines[1:] if line.startswith("\t")]
+    text = fatal[0] if fatal else " ".join((lines[0], _few(tuple(listed)))).strip()
+    return text.removeprefix("error: ").removeprefix("fatal: ")

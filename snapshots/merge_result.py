@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from snapshots.branches import signature
 from snapshots.checkouts import Checkout
+from snapshots.names import shown
 from snapshots.overlap import changed_paths
 from snapshots.risk import risky_paths, scripts_differ
 
@@ -135,7 +136,8 @@ def _three_way(checkout: Checkout, before: str, commit: str) -> str | Conflict:
             return tree
         case 1:
             names = tuple(dict.fromkeys(paths))
-            reason = f"Both sides changed the same lines: {', '.join(names[:5])}. Merge by hand, resolve, commit."
+            listed = ", ".join(map(shown, names[:5]))
+            reason = f"Both sides changed the same lines: {listed}. Merge by hand, resolve, commit."
             return Conflict(reason=reason, paths=names, unrelated=unrelated)
         case 129:
             return Conflict(reason="This git is too old to merge without the checkout (2.38 is needed): merge by hand.")

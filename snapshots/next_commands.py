@@ -39,7 +39,8 @@ def undo_checked_out(root: Path, branch: str, *, before: str | None, after: str)
     standing = f'"$({git_at(root, "symbolic-ref", "HEAD")}) $({git_at(root, "rev-parse", "HEAD")})"'
     check = f"test {standing} = {shlex.quote(f'{ref} {after}')}"
     if before is not None:
-        return f"{check} && {git_at(root, 'reset', '--keep', before)}"
+        # Not `reset --keep`, which would drop what is staged and has nothing to do with the merge.
+        return f"{check} && {git_at(root, 'checkout', '--quiet', '--no-overwrite-ignore', '-B', branch, before)}"
     empty_tree = "$(" + git_at(root, "hash-object", "-w", "-t", "tree", "/dev/null") + ")"
     clearing = f'{git_at(root, "read-tree", "-m", "-u", after)} "{empty_tree}"'
     return f"{check} && {clearing} && {git_at(root, 'update-ref', '-d', ref, after)}"

@@ -56,7 +56,8 @@ def _touches(path: str, changed: Iterable[str]) -> bool:
 
 
 def _untracked_at(root: Path, path: str, tracked: set[str]) -> str | None:
-    """The first thing on the way to `path` that is no folder and that git does not know."""
+    """The first thing on the way to `path` that git does not know and would have to take away: a file or a link
+    where a folder comes, or anything but an empty folder at `path` itself."""
     parts = path.split("/")
     for depth in range(1, len(parts) + 1):
         step = "/".join(parts[:depth])
@@ -65,7 +66,8 @@ def _untracked_at(root: Path, path: str, tracked: set[str]) -> str | None:
             return None
         if here.is_symlink() or not here.is_dir():
             return step
-    return None
+    below = path + "/"
+    return path if any(here.iterdir()) and not any(known.startswith(below) for known in tracked) else None
 
 
 def _free_name(root: Path, path: str) -> str:
