@@ -1,0 +1,169 @@
+"""All runs of one daemon: ask for one, find one, cancel one, take up those that a dead daemon left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from massgend.domain.events import CloseRequested, DaemonRestarted, RunRequested
+from massgend.domain.machine import replay
+from massgend.domain.run import Cause, Run, Stage
+from massgend.domain.task import Task
+from massgend.journal import RunSummary
+from massgend.orchestrator.actor import RunActor
+from massgend.orchestrator.ports import Ports
+from snapshots.repository import RepositoryReport
+
+log = logging.getLogger(__name__)
+
+
+class RunRefused(Exception):
+    """The run cannot start; nothing was made. `code` is stable, the message is for people."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        self.code = code
+        super().__init__(detail)
+
+
+class RunNotFound(Exception):
+    pass
+
+
+class RunAmbiguous(Exception):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requested:
+    run: Run
+    warnings: tuple[str, ...]
+
+
+class Runs:
+    """The orchestrator's front. `serve` owns every run's task; the other calls may come at any time while it serves."""
+
+    def __init__(self, ports: Ports) -> None:
+        self.ports = ports
+        self._actors: dict[str, RunActor] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._driving: set[asyncio.Task[None]] = set()
+        self._ended: dict[str, Run] = {}
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Take up open runs, then run until `stop` is set; runs under way are left to the next daemon."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for summary in await self.ports.journal.runs(open_only=True):
+                await self._take_up(summary.run_id)
+            await stop.wait()
+            self._tasks = None
+            for task in self._driving:
+                task.cancel()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._actors)
+
+    async def request(self, task: Task) -> Requested:
+        """Check everything that can be checked, then journal the run and start it. Raises RunRefused."""
+        if self._tasks is None:
+            raise RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
+        warnings = await self._preflight(task)
+        labels = self.ports.chance.new_labels(len(task.agents))
+        event = RunRequested(
+            at=self.ports.chance.now(),
+            run=self.ports.chance.new_run_id(),
+            task=task,
+            labels={spec.name: label for spec, label in zip(task.agents, labels, strict=True)},
+        )
+        actor = await RunActor.request(self.ports, event)
+        self._start(actor)
+        return Requested(run=actor.run, warnings=warnings)
+
+    async def find(self, prefix: str) -> str:
+        """The complete id. Raises RunNotFound, RunAmbiguous."""
+        found = await self.ports.journal.find(prefix) if prefix else ()
+        if not found:
+            raise RunNotFound(f"There is no run '{prefix}': `massgend ps --all` lists them.")
+        if len(found) > 1:
+            raise RunAmbiguous(f"'{prefix}' is ambiguous: it could be {', '.join(sorted(found))}.")
+        return found[0]
+
+    async def get(self, run_id: str) -> Run:
+        """The run as it stands; `run_id` is complete."""
+        actor = self._actors.get(run_id)
+        if actor is not None:
+            return actor.run
+        if run_id not in self._ended:
+            run = replay(await self.ports.journal.events(run_id))
+            self._ended[run_id] = run
+            while len(self._ended) > 64:
+                del self._ended[next(iter(self._ended))]
+        return self._ended[run_id]
+
+    async def list(self) -> tuple[RunSummary, ...]:
+        return await self.ports.journal.runs()
+
+    async def cancel(self, run_id: str) -> Run:
+        """Ask the run to end; its work is kept. A run that has ended stays as it is."""
+        actor = self._actors.get(run_id)
+        if actor is not None:
+            await actor.post(CloseRequested(at=self.ports.chance.now(), cause=Cause.CANCELLED))
+        return await self.get(run_id)
+
+    async def forget(self, run_id: str) -> None:
+        """Drop an ended run from the journal; its files are the caller's business."""
+        await self.ports.journal.forget(run_id)
+        self._ended.pop(run_id, None)
+        self.ports.feeds.forget(run_id)
+
+    async def _preflight(self, task: Task) -> tuple[str, ...]:
+        engine = await self.ports.provider.check_engine()
+        if engine.problem is not None:
+            raise RunRefused("engine_unusable", engine.problem)
+        image = await self.ports.provider.check_image(task.sandbox.image)
+        if image.problem is not None:
+            raise RunRefused("image_unusable", image.problem)
+        if task.repository is None:
+            return ()
+        report: RepositoryReport = await self.ports.repository.look(task.repository)
+        if report.problem is not None:
+            raise RunRefused("repository_unusable", report.problem)
+        dirty = report.dirty_files if not task.include_dirty else 0
+        note = f"{dirty} uncommitted changes stay in your checkout and are not seen by the agents (--include-dirty)."
+        return (*report.warnings, note) if dirty else report.warnings
+
+    async def _take_up(self, run_id: str) -> None:
+        try:
+            run = replay(await self.ports.journal.events(run_id))
+        except ValueError:
+            log.exception("run %s cannot be read from the journal and is left as it is", run_id)
+            return
+        await self.ports.provider.remove_ours(self.ports.instance, run_id)
+        events = len(await self.ports.journal.events(run_id))
+        facts = await self.ports.journal.fact_count(run_id)
+        actor = RunActor(self.ports, run, events=events, facts=facts)
+        await actor.post(DaemonRestarted(at=self.ports.chance.now()))
+        self._start(actor)
+        log.info("run %s is taken up again", run_id)
+
+    def _start(self, actor: RunActor) -> None:
+        if self._tasks is None:
+            raise RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
+        self._actors[actor.run.id] = actor
+        task = self._tasks.create_task(self._drive(actor))
+        self._driving.add(task)
+        task.add_done_callback(self._driving.discard)
+
+    async def _drive(self, actor: RunActor) -> None:
+        run_id = actor.run.id
+        try:
+            await actor.run_until_done()
+        except* Exception as group:
+            log.exception("run %s stopped; it is taken up at the next start", run_id, exc_info=group)
+        finally:
+            del self._actors[run_id]
+            if actor.run.stage is Stage.DONE:
+                self._ended[run_id] = actor.run
+            self.ports.feeds.of(run_id).ring()
