@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,8 +84,8 @@ def of(commit: str, tree: str | None, taken_ns: int, found: Iterable[Entry], ign
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a small file so that a crash leaves the old one or the new one. Raises OSError."""
-    partial = path.with_name(path.name + ".partial")
+    """Write a small file so that a crash leaves the old one or the new one, also when two write it. Raises OSError."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
     try:
         with partial.open("wb") as file:
             file.write(content)
