@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from massgend.domain.draft import Draft
-from massgend.domain.effects import Close, Deliver, FreezeSnapshot, PublishBranch
+from massgend.domain.effects import Close, Deliver, FreezeSnapshot
 from massgend.domain.events import Closed, Delivered, SnapshotFailed, SnapshotRefused, SnapshotTaken
 from massgend.domain.facts import ClosingBegan, RunDecided, RunDelivered, RunEnded, WorkKept
 from massgend.domain.run import Cause, DecidedBy, Phase, Run, Stage, Status
@@ -112,7 +112,7 @@ def keep_or_force_done(
                     changed_files=event.snapshot.changed_files,
                 )
             )
-            draft.do(PublishBranch(agent=event.agent, commit=event.snapshot.commit))
+            draft.publish(event.agent, event.snapshot.commit)
         case SnapshotRefused():
             draft.change_agent(event.agent, unfinished=False)
         case SnapshotFailed():
@@ -122,7 +122,7 @@ def keep_or_force_done(
 
 
 def _deliver(draft: Draft) -> None:
-    if draft.run.decision is None:
+    if draft.run.decision is None or draft.run.cause is Cause.CANCELLED:
         _close_run(draft)
         return
     step = draft.new_step()

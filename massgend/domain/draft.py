@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from massgend.domain.context import build_context
-from massgend.domain.effects import Effect, SetTimer, StartTurn
+from massgend.domain.effects import Effect, PublishBranch, SetTimer, StartTurn
 from massgend.domain.events import Clock
 from massgend.domain.facts import AgentRetired, Fact, TurnRequested
 from massgend.domain.run import Agent, Phase, Run, Stage, Turn
@@ -47,6 +47,10 @@ class Draft:
 
     def do(self, effect: Effect) -> None:
         self.effects.append(effect)
+
+    def publish(self, name: str, commit: str) -> None:
+        self.change(heads={**self.run.heads, name: commit})
+        self.do(PublishBranch(agent=name, commit=commit))
 
     def tell(self, fact: Fact) -> None:
         self.facts.append(fact)
@@ -103,6 +107,14 @@ class Draft:
         self.change_agent(name, phase=Phase.SPENT, step=None, turn=None)
 
     def back_off(self, name: str, delay_s: float) -> None:
-        step = self.new_step()
-        self.change_agent(name, phase=Phase.BACKOFF, step=step)
-        self.do(SetTimer(clock=Clock.BACKOFF, due_at=self.at + delay_s, agent=name, step=step))
+        step, due_at = self.new_step(), self.at + delay_s
+        self.change_agent(name, phase=Phase.BACKOFF, step=step, retry_at=due_at)
+        self.do(SetTimer(clock=Clock.BACKOFF, due_at=due_at, agent=name, step=step))
+
+    def set_run_timers(self, started_at: float) -> None:
+        """A wrap-up that is past is left out: turns that start now see the time left in their context."""
+        limits = self.run.task.limits
+        limit_at = started_at + limits.run_s
+        self.do(SetTimer(clock=Clock.RUN_LIMIT, due_at=limit_at))
+        if limit_at - limits.wrap_up_s > self.at:
+            self.do(SetTimer(clock=Clock.RUN_WRAP_UP, due_at=limit_at - limits.wrap_up_s))

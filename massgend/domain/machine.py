@@ -17,7 +17,6 @@ from massgend.domain.effects import (
     InterruptTurn,
     Notify,
     Prepare,
-    PublishBranch,
     RunChecks,
     SetTimer,
 )
@@ -65,6 +64,7 @@ from massgend.domain.run import (
     Answer,
     AnswerId,
     Cause,
+    CheckResult,
     NewAnswer,
     Phase,
     Run,
@@ -108,10 +108,15 @@ def replay(events: Iterable[Event]) -> Run:
 def advance(run: Run, event: Event) -> Transition:
     """The run after `event`, what is to be done, and what is to be told."""
     draft = Draft(run, event.at)
-    if run.stage is not Stage.DONE:
+    if run.stage is not Stage.DONE and _is_known(run, event):
         _apply(draft, event)
         settle(draft)
     return draft.finish()
+
+
+def _is_known(run: Run, event: Event) -> bool:
+    """Does the event speak of this run's agents only?"""
+    return getattr(event, "agent", None) in {None, *run.agents}
 
 
 def _apply(draft: Draft, event: Event) -> None:
@@ -153,16 +158,12 @@ def _apply(draft: Draft, event: Event) -> None:
 
 def _prepared(draft: Draft, event: Prepared | PrepareFailed) -> None:
     run = draft.run
-    if run.base is not None or run.failure is not None or event.step != run.step:
+    if run.stage is not Stage.PREPARING or event.step != run.step:
         return
     if isinstance(event, PrepareFailed):
         draft.change(failure=event.reason, step=None, stage=Stage.SETTLING)
         return
-    draft.change(base=event.base, step=None)
-    if run.stage is not Stage.PREPARING:
-        return
-    draft.change(stage=Stage.RUNNING, started_at=event.at)
-    limits = run.task.limits
+    draft.change(base=event.base, step=None, stage=Stage.RUNNING, started_at=event.at)
     draft.tell(
         RunStarted(
             at=event.at,
@@ -171,9 +172,7 @@ def _prepared(draft: Draft, event: Prepared | PrepareFailed) -> None:
             warnings=event.base.warnings,
         )
     )
-    draft.do(SetTimer(clock=Clock.RUN_LIMIT, due_at=event.at + limits.run_s))
-    if limits.wrap_up_s < limits.run_s:
-        draft.do(SetTimer(clock=Clock.RUN_WRAP_UP, due_at=event.at + limits.run_s - limits.wrap_up_s))
+    draft.set_run_timers(event.at)
     for name in run.agents:
         draft.next_turn(name)
 
@@ -220,7 +219,13 @@ def _cast(draft: Draft, agent: Agent, choice: VoteFor) -> None:
         votes_voided=run.votes_voided + (0 if valid else 1),
         past_votes=(*run.past_votes, vote),
     )
-    draft.change_agent(agent.name, phase=Phase.ENDING, pending=None, vote=vote if valid else None)
+    draft.change_agent(
+        agent.name,
+        phase=Phase.ENDING,
+        pending=None,
+        vote=vote if valid else None,
+        unfinished=agent.unfinished and not valid,
+    )
     draft.tell(
         VoteCast(
             at=draft.at,
@@ -269,8 +274,10 @@ def _after_turn(draft: Draft, agent: Agent, event: TurnEnded | None) -> None:
             draft.change_agent(agent.name, phase=Phase.VOTED, step=None, turn=None)
         else:
             draft.next_turn(agent.name)
-    elif draft.run.stage is not Stage.RUNNING:
-        draft.change_agent(agent.name, phase=Phase.IDLE, step=None, turn=None, unfinished=True)
+        return
+    draft.change_agent(agent.name, unfinished=True)
+    if draft.run.stage is not Stage.RUNNING:
+        draft.change_agent(agent.name, phase=Phase.IDLE, step=None, turn=None)
     elif agent.phase is Phase.STOPPING and agent.stop_reason is StopReason.TURN_LIMIT:
         _failed(draft, agent, f"its turn ran longer than {draft.run.task.limits.turn_s:g} s", None)
     elif agent.phase is Phase.STOPPING or event is None:
@@ -354,6 +361,7 @@ def _accept(draft: Draft, event: SnapshotTaken, summary: str, *, forced: bool) -
         reminders=0,
         failures=0,
         unfinished=False,
+        notice=None,
     )
     for name in voted:
         draft.change_agent(name, vote=None)
@@ -370,7 +378,7 @@ def _accept(draft: Draft, event: SnapshotTaken, summary: str, *, forced: bool) -
             forced=forced,
         )
     )
-    draft.do(PublishBranch(agent=agent.name, commit=event.snapshot.commit))
+    draft.publish(agent.name, event.snapshot.commit)
     if check_step is not None:
         draft.do(RunChecks(step=check_step, answer=which))
     if draft.run.stage is Stage.RUNNING:
@@ -415,9 +423,10 @@ def _snapshot_failed(draft: Draft, event: SnapshotFailed) -> None:
         return
     reason = f"its answer could not be saved: {event.reason}"
     draft.change(trouble=(*draft.run.trouble, f"{agent.name}: {reason}"))
-    _failed(draft, agent, reason, None)
-    if draft.run.stage is not Stage.RUNNING:
-        draft.change_agent(agent.name, phase=Phase.IDLE, step=None)
+    if draft.run.stage is Stage.RUNNING:
+        _failed(draft, agent, reason, None)
+    else:
+        draft.change_agent(agent.name, phase=Phase.IDLE, step=None, unfinished=True, last_failure=reason)
 
 
 # -- checks, and who hears of an answer --------------------------------------------------------------------------
@@ -428,13 +437,24 @@ def _checked(draft: Draft, event: ChecksFinished) -> None:
     answer = next((a for a in run.answers if a.check_step == event.step and not a.visible), None)
     if answer is None:
         return
-    checked = replace(answer, checks=event.results, check_step=None)
+    results = _with_missing(run, event.results)
+    checked = replace(answer, checks=results, check_step=None)
     draft.change(answers=tuple(checked if a is answer else a for a in run.answers))
     draft.tell(
-        AnswerChecked(at=event.at, agent=answer.id.agent, number=answer.id.number, checks=event.results),
+        AnswerChecked(at=event.at, agent=answer.id.agent, number=answer.id.number, checks=results),
     )
     if draft.run.stage is Stage.RUNNING:
         _spread(draft, answer.id.agent)
+
+
+def _with_missing(run: Run, results: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    """A check without a result was not run, and so has not passed."""
+    known = {result.name for result in results}
+    missing = (spec for spec in run.task.checks if spec.name not in known)
+    return results + tuple(
+        CheckResult(name=spec.name, required=spec.required, passed=False, exit_code=None, duration_s=0.0)
+        for spec in missing
+    )
 
 
 def _spread(draft: Draft, author: str) -> None:
@@ -476,7 +496,7 @@ def _interrupt(draft: Draft, agent: Agent, why: StopReason) -> None:
 def _published(draft: Draft, event: BranchPublished) -> None:
     if event.branch:
         draft.change(branches={**draft.run.branches, event.agent: event.branch})
-    if event.problem is not None:
+    if event.problem is not None and event.problem not in draft.run.trouble:
         draft.change(trouble=(*draft.run.trouble, event.problem))
     if event.branch or event.problem is not None:
         draft.tell(BranchUpdated(at=event.at, agent=event.agent, branch=event.branch, problem=event.problem))
@@ -509,8 +529,8 @@ def _turn_timer(draft: Draft, event: TimerFired) -> None:
         _interrupt(draft, agent, StopReason.TURN_LIMIT)
     elif event.clock is Clock.TURN_WRAP_UP:
         _notify_time(draft, agent, "turn")
-    elif not _sees_all(draft.run, agent):
-        _interrupt(draft, agent, StopReason.NEWS)
+    else:
+        _news_for(draft, agent)  # asks again: the turn may have begun later than was known when the timer was set
 
 
 def _notify_time(draft: Draft, agent: Agent, what: str) -> None:
@@ -532,11 +552,11 @@ def _try_again(draft: Draft, event: TimerFired) -> None:
 def _close(draft: Draft, cause: Cause) -> None:
     """Rules 9 and 10: end all turns; `settle` decides once everything is quiet."""
     run = draft.run
-    if run.cause is Cause.CANCELLED or run.stage not in (Stage.PREPARING, Stage.RUNNING, Stage.SETTLING, Stage.FORCING):
+    if run.cause is Cause.CANCELLED or run.stage in (Stage.DELIVERING, Stage.CLOSING):
         return
-    if run.cause is not None and cause is not Cause.CANCELLED:
+    if cause is not Cause.CANCELLED and (run.cause is not None or run.stage is Stage.KEEPING):
         return
-    draft.change(cause=cause, stage=Stage.FORCING if run.stage is Stage.FORCING else Stage.SETTLING)
+    draft.change(cause=cause, stage=run.stage if run.stage in (Stage.FORCING, Stage.KEEPING) else Stage.SETTLING)
     draft.tell(ClosingBegan(at=draft.at, cause=cause.value))
     for agent in list(draft.run.agents.values()):
         if agent.phase in (Phase.STARTING, Phase.WORKING):

@@ -27,7 +27,8 @@ def recover(draft: Draft, *, end_turn: EndTurn) -> None:
             name, summary = str(agent.answers + 1), agent.pending.summary
             draft.do(FreezeSnapshot(step=agent.step, agent=agent.name, name=name, summary=summary))
         elif agent.phase is Phase.BACKOFF:
-            draft.do(SetTimer(clock=Clock.BACKOFF, due_at=draft.at, agent=agent.name, step=agent.step))
+            due_at = max(draft.at, agent.retry_at or draft.at)
+            draft.do(SetTimer(clock=Clock.BACKOFF, due_at=due_at, agent=agent.name, step=agent.step))
 
 
 def _reissue_run(draft: Draft) -> None:
@@ -35,17 +36,16 @@ def _reissue_run(draft: Draft) -> None:
     for answer in run.answers:
         if not answer.visible and answer.check_step is not None:
             draft.do(RunChecks(step=answer.check_step, answer=answer.id))
-    for answer in run.newest(visible_only=False):
-        if answer.id.agent not in run.branches:
-            draft.do(PublishBranch(agent=answer.id.agent, commit=answer.snapshot.commit))
+    for name, commit in run.heads.items():
+        draft.do(PublishBranch(agent=name, commit=commit))
     for name, step in run.keeping.items():
         forced = run.stage is Stage.FORCING
         draft.do(FreezeSnapshot(step=step, agent=name, name="1" if forced else "unfinished", summary=FORCED_SUMMARY))
     match run.stage:
-        case Stage.PREPARING | Stage.SETTLING if run.base is None and run.step is not None:
+        case Stage.PREPARING if run.step is not None:
             draft.do(Prepare(step=run.step))
         case Stage.RUNNING if run.started_at is not None:
-            draft.do(SetTimer(clock=Clock.RUN_LIMIT, due_at=run.started_at + run.task.limits.run_s))
+            draft.set_run_timers(run.started_at)
         case Stage.DELIVERING if run.step is not None and run.decision is not None:
             draft.do(Deliver(step=run.step, answer=run.decision.winner))
         case Stage.CLOSING if run.step is not None:

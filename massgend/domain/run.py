@@ -196,8 +196,9 @@ class Agent:
     stop_reason: StopReason | None = None
     notice: str | None = None
     ever_decided: bool = False
-    unfinished: bool = False
+    unfinished: bool = False  # its workspace holds work that no answer, and no vote after it, accounts for
     last_failure: str | None = None
+    retry_at: float | None = None  # in BACKOFF: when it is tried again
 
     @property
     def live(self) -> bool:
@@ -270,6 +271,7 @@ class Run:
     decision: Decision | None = None
     delivery: Delivery | None = None
     keeping: Mapping[str, int] = field(default_factory=dict)
+    heads: Mapping[str, str] = field(default_factory=dict)  # agent -> the commit its branch is to point at
     branches: Mapping[str, str] = field(default_factory=dict)
     trouble: tuple[str, ...] = ()
     failure: str | None = None

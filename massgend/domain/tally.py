@@ -54,12 +54,14 @@ def _first_vote(votes: tuple[Vote, ...], which: AnswerId) -> float:
     return next((float(vote.order) for vote in votes if vote.answer == which), float("inf"))
 
 
-def _rank(run: Run, answer: Answer, votes: tuple[Vote, ...]) -> tuple[float, float, float, int]:
+def _rank(run: Run, answer: Answer, votes: tuple[Vote, ...]) -> tuple[float, float, float, bool, int]:
     age = run.answers.index(answer)
+    superseded = answer not in run.newest(visible_only=True)
     return (
         -_votes_for(votes, answer.id),
         -answer.checks_passed,
         _first_vote(votes, answer.id),
+        superseded,
         age if votes else -age,
     )
 

@@ -1,0 +1,409 @@
+"""A simulated world around the pure machine: holds what the machine asked for, reports on it, and checks the promises.
+
+`World.report` is for reports of outstanding work; `World.nudge` for events that must change nothing. Both raise
+AssertionError, with the promise as text, when the machine breaks one. The world keeps books of its own (ballots,
+accepted answers, who has unsaved work) and compares; it never asks the machine what is right.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+
+from massgend.domain.draft import Transition
+from massgend.domain.effects import (
+    Close,
+    Deliver,
+    Effect,
+    EndTurn,
+    FreezeSnapshot,
+    InterruptTurn,
+    Notify,
+    Prepare,
+    PublishBranch,
+    RunChecks,
+    SetTimer,
+    StartTurn,
+)
+from massgend.domain.events import (
+    BranchPublished,
+    ChecksFinished,
+    Clock,
+    Closed,
+    DaemonRestarted,
+    Delivered,
+    Event,
+    HandedIn,
+    Prepared,
+    PrepareFailed,
+    RunRequested,
+    SnapshotFailed,
+    SnapshotRefused,
+    SnapshotTaken,
+    TimerFired,
+    TurnEnd,
+    TurnEnded,
+    TurnStarted,
+)
+from massgend.domain.facts import AnswerAccepted, AnswerSubmitted, RunDecided, VoteCast
+from massgend.domain.machine import advance, begin, replay
+from massgend.domain.run import (
+    IN_TURN,
+    AnswerId,
+    BaseRecord,
+    Cause,
+    CheckResult,
+    DecidedBy,
+    Decision,
+    Delivery,
+    NewAnswer,
+    Phase,
+    SnapshotRecord,
+    Stage,
+    VoteFor,
+)
+from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, Task
+
+NAMES = ("ada", "bob", "cyd", "dan")
+LABELS = ("newt", "kite", "moth", "lark")
+T0 = 1_000_000.0
+MAX_TRIES = 2  # hand-ins of one turn that are refused, before the agent gives up
+
+Job = Prepare | FreezeSnapshot | RunChecks | Deliver | Close
+TimerKey = tuple[Clock, str | None, int | None]
+
+
+def request(
+    agents: int = 3,
+    *,
+    checks: tuple[CheckSpec, ...] = (),
+    limits: Limits | None = None,
+    allow_self_vote: bool = True,
+    disclose: Disclosure | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> RunRequested:
+    names = NAMES[:agents]
+    task = Task(
+        text="fix the failing test",
+        agents=tuple(AgentSpec(name=name, kind="command") for name in names),
+        repository=None,
+        checks=checks,
+        limits=limits or Limits(),
+        allow_self_vote=allow_self_vote,
+        disclose=disclose or Disclosure(),
+    )
+    return RunRequested(at=T0, run="r1", task=task, labels=labels or dict(zip(names, LABELS, strict=False)))
+
+
+def most_steps(task: Task) -> int:
+    """No order of events makes the machine ask for more than this: the bound of termination."""
+    limits = task.limits
+    per_turn = 2 + 2 * limits.max_failures  # the turn; its answer's tries to be saved, and the waits between them
+    per_agent = limits.turns * per_turn + limits.answers + 4  # each answer's check; forced, its check, kept
+    return 3 + len(task.agents) * per_agent
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveTurn:
+    effect: StartTurn
+    started: bool = False
+    decided: bool = False
+    stopping: bool = False
+    tries: int = 0
+
+    @property
+    def context(self) -> frozenset[AnswerId]:
+        return frozenset(view.id for view in self.effect.context.answers)
+
+
+class World:
+    def __init__(self, asked: RunRequested) -> None:
+        self.now = asked.at
+        self.journal: list[Event] = [asked]
+        self.turns: dict[int, LiveTurn] = {}
+        self.jobs: dict[int, Job] = {}
+        self.timers: dict[TimerKey, float] = {}
+        self.unpublished: list[PublishBranch] = []
+        self.heads: dict[str, str] = {}
+        self.accepted: list[AnswerId] = []
+        self.failing: set[AnswerId] = set()
+        self.checked: set[AnswerId] = set()
+        self.ballots: dict[str, tuple[AnswerId, frozenset[AnswerId]]] = {}
+        self.unsaved: set[str] = set()
+        self.decision: Decision | None = None
+        first = begin(asked)
+        self.run = first.run
+        self._absorb(first.effects)
+        self._check()
+
+    def fork(self) -> World:
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list | set):
+                setattr(other, name, copy.copy(value))
+        return other
+
+    # -- events in ---------------------------------------------------------------------------------------------------
+
+    def report(self, event: Event) -> Transition:
+        """Something outstanding has happened (or a cancel, a budget, a restart of the daemon)."""
+        self.now = max(self.now, event.at)
+        before = self.run
+        self._consume(event)
+        step = advance(before, event)
+        self.journal.append(event)
+        assert step == advance(before, event), "the machine is deterministic"
+        self.run = step.run
+        self._note(event, step)
+        self._absorb(step.effects)
+        self._check()
+        return step
+
+    def nudge(self, event: Event) -> None:
+        """An event that does not fit: unknown, stale, or twice."""
+        step = advance(self.run, event)
+        self.journal.append(event)
+        assert step == Transition(run=self.run), f"an event that does not fit changes nothing: {event}"
+
+    def _consume(self, event: Event) -> None:
+        match event:
+            case TurnStarted():
+                self.turns[event.step] = replace(self.turns[event.step], started=True)
+            case TurnEnded():
+                if not self.turns.pop(event.step).decided:
+                    self.unsaved.add(event.agent)
+            case SnapshotTaken() | SnapshotRefused() | SnapshotFailed():
+                del self.jobs[event.step]
+                if event.agent in self.run.keeping:
+                    self.unsaved.discard(event.agent)
+                elif isinstance(event, SnapshotFailed):
+                    self.unsaved.add(event.agent)
+            case Prepared() | PrepareFailed() | ChecksFinished() | Delivered() | Closed():
+                self._check_results(self.jobs.pop(event.step), event)
+            case TimerFired():
+                del self.timers[event.clock, event.agent, event.step]
+            case BranchPublished():
+                self.unpublished = [p for p in self.unpublished if p.agent != event.agent]
+            case DaemonRestarted():
+                self.unsaved |= {turn.effect.agent for turn in self.turns.values() if not turn.decided}
+                self.turns, self.jobs, self.timers, self.unpublished = {}, {}, {}, []
+            case _:
+                pass
+
+    def _check_results(self, job: Job, event: Event) -> None:
+        if isinstance(job, RunChecks) and isinstance(event, ChecksFinished):
+            self.checked.add(job.answer)
+            if any(check.required and not check.passed for check in event.results):
+                self.failing.add(job.answer)
+
+    def _note(self, event: Event, step: Transition) -> None:
+        """Keep the world's own books on what the machine told."""
+        if isinstance(event, HandedIn) and event.step in self.turns:
+            turn = self.turns[event.step]
+            taken = any(isinstance(effect, EndTurn) for effect in step.effects)
+            self.turns[event.step] = replace(turn, decided=turn.decided or taken, tries=turn.tries + 1)
+        for fact in step.facts:
+            match fact:
+                case AnswerSubmitted():
+                    self.ballots.pop(fact.agent, None)
+                case AnswerAccepted():
+                    self.accepted.append(AnswerId(agent=fact.agent, number=fact.number))
+                    self.ballots.clear()
+                    self.unsaved.discard(fact.agent)
+                case VoteCast():
+                    self._note_vote(fact)
+                case RunDecided():
+                    assert self.decision is None, "a run is decided once"
+                    self.decision = fact.decision
+                    self._check_decision(fact.decision)
+                case _:
+                    pass
+
+    def _note_vote(self, fact: VoteCast) -> None:
+        turn = next(turn for turn in self.turns.values() if turn.effect.agent == fact.agent)
+        current = turn.context == self.newest()
+        assert fact.valid is current, "a vote counts exactly when it was cast with every current answer in view"
+        if current:
+            self.ballots[fact.agent] = (AnswerId(agent=fact.votes_for, number=fact.number), turn.context)
+            self.unsaved.discard(fact.agent)
+
+    def newest(self) -> frozenset[AnswerId]:
+        return frozenset({which.agent: which for which in self.accepted}.values())
+
+    # -- effects out -------------------------------------------------------------------------------------------------
+
+    def _absorb(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case StartTurn():
+                    self._start(effect)
+                case InterruptTurn():
+                    turn = self.turns[effect.step]
+                    assert not turn.decided, "no agent is interrupted between its hand-in and the end of its snapshot"
+                    self.turns[effect.step] = replace(turn, stopping=True)
+                case EndTurn():
+                    assert self.turns[effect.step].decided, "a turn is ended for its decision"
+                case Notify():
+                    assert effect.step in self.turns, "only a running turn is told something"
+                case FreezeSnapshot():
+                    assert not self._turns_of(effect.agent), "nothing can still write while a snapshot is taken"
+                    self.jobs[effect.step] = effect
+                case PublishBranch():
+                    self.unpublished.append(effect)
+                    self.heads[effect.agent] = effect.commit
+                case SetTimer():
+                    self.timers[effect.clock, effect.agent, effect.step] = effect.due_at
+                case Deliver() | Close():
+                    self._close_for_good(effect)
+                case _:
+                    self.jobs[effect.step] = effect
+
+    def _start(self, effect: StartTurn) -> None:
+        assert not self._turns_of(effect.agent), "an agent has one turn at a time"
+        frozen = [job for job in self.jobs.values() if isinstance(job, FreezeSnapshot) and job.agent == effect.agent]
+        assert not frozen, "no turn starts while the agent's snapshot is being taken"
+        turn = LiveTurn(effect=effect)
+        assert turn.context == self.newest(), "a turn sees the newest answer of every agent, checked"
+        assert not self.run.task.checks or turn.context <= self.checked, "no answer is seen before it is checked"
+        self.turns[effect.step] = turn
+
+    def _close_for_good(self, effect: Deliver | Close) -> None:
+        assert not self.turns, "nothing is delivered or closed while a turn runs"
+        saving = [job for job in self.jobs.values() if isinstance(job, FreezeSnapshot)]
+        assert not saving, "nothing is delivered or closed while work is being saved"
+        if self.run.base is not None:
+            assert not self.unsaved, f"no work is discarded: {self.unsaved}"
+        if isinstance(effect, Deliver):
+            assert self.decision is not None, "what is delivered was decided"
+            assert effect.answer == self.decision.winner, "the winner is delivered"
+        self.jobs[effect.step] = effect
+
+    def _turns_of(self, agent: str) -> list[LiveTurn]:
+        return [turn for turn in self.turns.values() if turn.effect.agent == agent]
+
+    # -- promises ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        run = self.run
+        assert run.steps <= most_steps(run.task), "the machine stays within its bound"
+        assert [answer.id for answer in run.answers] == self.accepted, "an accepted answer is never lost"
+        votes = {agent.name: agent.vote.answer for agent in run.agents.values() if agent.vote is not None}
+        assert votes == {voter: ballot[0] for voter, ballot in self.ballots.items()}, "the votes that count are kept"
+        if run.stage is Stage.DONE:
+            self._check_done()
+            return
+        assert self.can_move(), f"a run that is not done has something outstanding: {run}"
+        for agent in run.agents.values():
+            if agent.phase in IN_TURN:
+                assert agent.step in self.turns, f"{agent.name} waits for a turn that nobody runs"
+            elif agent.phase is Phase.FREEZING:
+                assert agent.step in self.jobs, f"{agent.name} waits for a snapshot that nobody takes"
+            elif agent.phase is Phase.BACKOFF:
+                assert (Clock.BACKOFF, agent.name, agent.step) in self.timers, f"{agent.name} waits for no timer"
+            elif agent.phase is Phase.HELD:
+                assert any(isinstance(job, RunChecks) for job in self.jobs.values()), f"{agent.name} is held for ever"
+        assert set(run.keeping.values()) <= set(self.jobs), "what is being kept is being saved"
+
+    def can_move(self) -> bool:
+        """Is something outstanding that moves the run on by itself, the run's own time limit not counted?"""
+        return bool(self.turns or self.jobs or any(clock is Clock.BACKOFF for clock, _, _ in self.timers))
+
+    def _check_done(self) -> None:
+        run = self.run
+        closed_early = run.cause is Cause.CANCELLED or run.failure is not None
+        assert closed_early or not self.accepted or run.decision is not None, "answers give a result"
+        assert run.decision == self.decision, "the decision stands"
+
+    def _check_decision(self, decision: Decision) -> None:
+        counted = {line.answer: line.votes for line in decision.tally}
+        wanted = [answer for answer, _ in self.ballots.values()]
+        assert all(votes == wanted.count(answer) for answer, votes in counted.items()), "the tally counts valid votes"
+        assert sum(counted.values()) == len(wanted), "no vote is left out of the tally"
+        assert not self.turns, "nothing runs when it is decided"
+        assert not any(isinstance(job, FreezeSnapshot | RunChecks) for job in self.jobs.values()), "all work is in"
+        passing = set(self.accepted) - self.failing
+        assert decision.winner not in self.failing or not passing, "no failing answer wins while one passes"
+        most = max(wanted.count(answer) for answer in passing or self.accepted)
+        assert wanted.count(decision.winner) == most, "most votes win"
+        if decision.by is DecidedBy.CONSENSUS:
+            live = {agent.name for agent in self.run.agents.values() if agent.live}
+            assert set(self.ballots) == live, "consensus: every live agent has voted"
+            assert all(seen == self.newest() for _, seen in self.ballots.values()), "every vote saw every answer"
+
+    # -- what outstanding work can report ----------------------------------------------------------------------------
+
+    def reports(self) -> list[Event]:
+        """Every report that outstanding work could make next; timers and branches apart."""
+        found: list[Event] = []
+        for turn in self.turns.values():
+            found += self._turn_reports(turn)
+        for job in self.jobs.values():
+            found += self._job_reports(job)
+        return found
+
+    def _turn_reports(self, turn: LiveTurn) -> list[Event]:
+        at, step, agent = self.now, turn.effect.step, turn.effect.agent
+        found: list[Event] = [TurnEnded(at=at, agent=agent, step=step, end=end) for end in TurnEnd]
+        if not turn.started:
+            found.append(TurnStarted(at=at, agent=agent, step=step))
+        if not turn.decided and turn.tries < MAX_TRIES:
+            choices = [VoteFor(label=view.label, reason="better") for view in turn.effect.context.answers]
+            found += [HandedIn(at=at, agent=agent, step=step, choice=c) for c in (NewAnswer(summary="done"), *choices)]
+        return found
+
+    def _job_reports(self, job: Job) -> list[Event]:
+        at, step = self.now, job.step
+        match job:
+            case Prepare():
+                base = BaseRecord(commit="base", source_commit=None, branch=None, bare="r1")
+                return [Prepared(at=at, step=step, base=base), PrepareFailed(at=at, step=step, reason="no repository")]
+            case FreezeSnapshot():
+                kept = SnapshotRecord(ref=job.name, commit=f"{job.agent}-{step}", git_tree=str(step), changed_files=1)
+                return [
+                    SnapshotTaken(at=at, agent=job.agent, step=step, snapshot=kept),
+                    SnapshotRefused(at=at, agent=job.agent, step=step, reason="your workspace has not changed"),
+                    SnapshotFailed(at=at, agent=job.agent, step=step, reason="the disk is full"),
+                ]
+            case RunChecks():
+                checks = self.run.task.checks
+                return [
+                    ChecksFinished(at=at, step=step, results=tuple(result(check, passed) for check in checks))
+                    for passed in (True, False)
+                ]
+            case Deliver():
+                return [
+                    Delivered(at=at, step=step, delivery=Delivery(merged=merged, mode="auto", reason="."))
+                    for merged in (True, False)
+                ]
+            case Close():
+                return [Closed(at=at, step=step)]
+
+    def firing(self, key: TimerKey, *, early: bool = False) -> TimerFired:
+        clock, agent, step = key
+        at = self.now if early else max(self.now, self.timers[key])
+        return TimerFired(at=at, clock=clock, agent=agent, step=step)
+
+    def published(self) -> list[Event]:
+        return [
+            BranchPublished(at=self.now, agent=effect.agent, branch=f"massgend/r1/{effect.agent}")
+            for effect in self.unpublished
+        ]
+
+    def finish_fairly(self, random: Random) -> None:
+        """From now on everything outstanding completes, in an order and a way of its own; the run must end in bound."""
+        timers = 2 + len(self.timers) + most_steps(self.run.task) * (3 + len(self.run.agents))
+        left = 5 * most_steps(self.run.task) + timers
+        while self.run.stage is not Stage.DONE:
+            assert left, "a fair world ends the run within the bound"
+            left -= 1
+            options = self.reports() + self.published() + [self.firing(key) for key in self.timers]
+            self.report(random.choice(options))
+        assert replay(self.journal) == self.run, "replaying the journal gives the same run and winner"
+
+
+def result(check: CheckSpec, passed: bool) -> CheckResult:
+    return CheckResult(
+        name=check.name, required=check.required, passed=passed, exit_code=0 if passed else 1, duration_s=1.0
+    )
