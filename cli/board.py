@@ -1,0 +1,109 @@
+"""Where each agent stands at this moment, folded from the stream: what the live view draws. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from cli.text import clean
+from massgend.api.schemas import Activity, RunView
+from massgend.domain.facts import (
+    AgentInterrupted,
+    AgentRetired,
+    AnswerAccepted,
+    AnswerRefused,
+    AnswerSubmitted,
+    ClosingBegan,
+    RunCreated,
+    RunDecided,
+    RunDelivered,
+    RunEnded,
+    RunStarted,
+    TurnBegan,
+    TurnFailed,
+    TurnRequested,
+    VoteCast,
+)
+from massgend.domain.facts import Fact as _Fact
+
+AT_WORK = frozenset({"starting", "working", "stopping", "saving"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentRow:
+    """`since`: when its turn began, None when it is in none."""
+
+    name: str
+    state: str = "waiting"
+    answers: int = 0
+    doing: str = ""
+    changed_files: int | None = None
+    since: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """`answer_limit` None: not known (a run that somebody else started)."""
+
+    run_id: str
+    state: str = "preparing"
+    began: float | None = None
+    scripted: bool = False
+    answer_limit: int | None = None
+    rows: dict[str, AgentRow] = field(default_factory=dict)
+
+    def after(self, event: _Fact | Activity | RunView) -> Board:
+        match event:
+            case RunView():
+                return self
+            case RunCreated():
+                rows = {name: AgentRow(name=name) for name in event.agents}
+                return replace(self, began=event.at, scripted=event.scripted, rows=rows)
+            case RunStarted():
+                return replace(self, state="running")
+            case ClosingBegan():
+                return replace(self, state="ending")
+            case RunDecided():
+                return self._decided(event)
+            case RunDelivered() | RunEnded():
+                return replace(self, state="finishing")
+            case Activity():
+                return self._row(event.agent, doing=clean(event.line), changed_files=event.changed_files)
+            case _:
+                return self._of_agent(event)
+
+    def _of_agent(self, event: _Fact) -> Board:
+        match event:
+            case TurnRequested():
+                return self._row(event.agent, state="starting", doing="", changed_files=None, since=event.at)
+            case TurnBegan():
+                return self._row(event.agent, state="working", since=event.at)
+            case AgentInterrupted():
+                return self._row(event.agent, state="stopping", doing=clean(event.why))
+            case AnswerSubmitted():
+                return self._row(event.agent, state="saving")
+            case AnswerAccepted():
+                return self._row(event.agent, state="answered", answers=event.number, doing="", since=None)
+            case AnswerRefused():
+                return self._row(event.agent, state="refused", since=None)
+            case VoteCast():
+                state = "voted" if event.valid else "void vote"
+                return self._row(event.agent, state=state, doing=f"for {event.votes_for}.{event.number}", since=None)
+            case TurnFailed():
+                state = "out" if event.retry_in_s is None else "retrying"
+                return self._row(event.agent, state=state, doing=clean(event.reason), since=None)
+            case AgentRetired():
+                return self._row(event.agent, state="out", doing=clean(event.reason), since=None)
+            case _:
+                return self
+
+    def _decided(self, event: RunDecided) -> Board:
+        winner = event.decision.winner.agent
+        rows = {
+            name: replace(row, state="winner" if name == winner else "done", since=None)
+            for name, row in self.rows.items()
+        }
+        return replace(self, state="decided", rows=rows)
+
+    def _row(self, name: str, **changes: object) -> Board:
+        row = self.rows.get(name, AgentRow(name=name))
+        return replace(self, rows={**self.rows, name: replace(row, **changes)})  # type: ignore[arg-type]

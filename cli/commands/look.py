@@ -1,0 +1,144 @@
+"""`massgend ps`, `show`, `cancel`, `gc`: runs as the daemon knows them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from massgend.api.schemas import GcView
+
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a unique beginning of it.")]
+Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+def ps(json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False) -> None:
+    """List the runs, the newest first.
+
+    \b
+    Examples:
+      massgend ps
+      massgend ps --json | jq -r 'select(.status == "running").run_id'
+    """
+    from cli.screens import terminal
+    from cli.session import opened
+    from cli.text import clip, first_line, pad, shown_age
+
+    with opened() as client:
+        runs = sorted(client.runs(), key=lambda line: -line.requested_at)
+    if json:
+        for line in runs:
+            print(line.model_dump_json())
+        return
+    if not runs:
+        print("No runs yet: massgend run --config @examples/website")
+        return
+    width = terminal().width
+    ids = max(3, *(len(line.run_id) for line in runs))
+    print(clip(f"{pad('RUN', ids)}  {pad('STATUS', 9)}  {pad('AGE', 6)}  {pad('WINNER', 8)}  TASK", width))
+    for line in runs:
+        age = pad(shown_age(time.time() - line.requested_at), 6)
+        row = f"{line.run_id}  {pad(line.status, 9)}  {age}  {pad(line.winner or '-', 8)}  {first_line(line.task)}"
+        print(clip(row, width))
+
+
+def show(run_id: RunId, json: Json = False) -> None:
+    """Show a run as it stands, or how it ended.
+
+    \b
+    Examples:
+      massgend show 3f2a
+      massgend show 3f2a --json | jq .tally
+    """
+    from cli.git import find_root
+    from cli.report import agents_report, report
+    from cli.screens import print_lines, terminal
+    from cli.session import opened
+
+    with opened() as client:
+        view = client.run(run_id)
+    if json:
+        print(view.model_dump_json())
+        return
+    console = terminal()
+    width = console.width
+    print_lines(agents_report(view, width=width, now=time.time()), console)
+    print_lines(report(view, width=width, here=find_root(Path.cwd())), console)
+
+
+def cancel(run_id: RunId) -> None:
+    """Cancel a run: its work so far is kept on its branches.
+
+    \b
+    Example:
+      massgend cancel 3f2a
+    """
+    from cli.session import opened
+
+    with opened() as client:
+        line = client.cancel(run_id)
+    print(f"Run {line.run_id} is being cancelled; its work is kept: massgend show {line.run_id}")
+
+
+def gc(
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Default: all that ended.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also runs whose work is not merged.")] = False,
+    json: Json = False,
+) -> None:
+    """Free the disk of ended runs: workspaces, snapshots, branches.
+
+    Shows what it would delete, and asks on a terminal; elsewhere nothing is
+    deleted without --yes. Work that is not merged stays unless --force is given.
+
+    \b
+    Examples:
+      massgend gc
+      massgend gc --yes
+      massgend gc --force 3f2a
+    """
+    from cli.errors import Misuse
+    from cli.session import opened
+    from massgend.api.schemas import GcRequest
+
+    if yes and dry_run:
+        raise Misuse("--yes and --dry-run exclude each other: choose one")
+    wanted = GcRequest(dry_run=not yes, force=force, run_ids=tuple(runs or ()))
+    with opened() as client:
+        found = client.gc(wanted)
+        _print(found, json=json)
+        if yes or dry_run or json or not any(line.action == "delete" for line in found.lines):
+            return
+        if _confirmed():
+            _print(client.gc(wanted.model_copy(update={"dry_run": False})), json=False)
+
+
+def _confirmed() -> bool:
+    import sys
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("Nothing was deleted: --yes deletes it.")
+        return False
+    return bool(typer.confirm("Delete them?", default=False))
+
+
+def _print(found: GcView, *, json: bool) -> None:
+    from cli.text import clean, plural, shown_age, shown_size
+
+    if json:
+        print(found.model_dump_json())
+        return
+    for line in found.lines:
+        word = line.action if found.dry_run else {"delete": "deleted", "keep": "kept"}[line.action]
+        merged = "merged" if line.merged else "not merged"
+        print(
+            f"{word:<8}{line.run_id}  {line.status}, {merged}, {shown_age(line.age_s)} old, "
+            f"{shown_size(line.size_bytes)}  {clean(line.why)}".rstrip()
+        )
+    count = sum(line.action == "delete" for line in found.lines)
+    verb = "would be freed" if found.dry_run else "freed"
+    print(f"{plural(count, 'run')}, {shown_size(found.freed_bytes)} {verb}." if found.lines else "No ended runs.")

@@ -1,0 +1,248 @@
+"""How a run ended, for people: the answers, the votes and why, branches, merge, and what to type next. PURE.
+
+Commands stand on lines of their own, unclipped, so that they can be copied.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.text import Text
+
+from cli.text import clean, clean_line, clip, first_line, pad, plural, shown_age
+from massgend.api.schemas import AnswerView, MergeView, RunView
+from massgend.domain.run import Status
+
+MAX_WIDTH = 100
+MAX_STAT_LINES = 8
+INDENT = 10
+
+_HEADS = {
+    Status.PREPARING: ("Being prepared", "bold"),
+    Status.RUNNING: ("Running", "bold"),
+    Status.DELIVERED: ("Delivered", "bold green"),
+    Status.DECIDED: ("Decided, not merged", "bold yellow"),
+    Status.NO_RESULT: ("No result", "bold red"),
+    Status.CANCELLED: ("Cancelled", "bold yellow"),
+    Status.FAILED: ("Failed", "bold red"),
+}
+
+
+def report(view: RunView, *, width: int, here: Path | None = None) -> list[Text]:
+    """The lines to print."""
+    width = min(width, MAX_WIDTH)
+    return [
+        *_head(view, width),
+        *_answers(view, width),
+        *_votes(view, width),
+        *_evidence(view, width),
+        *_branches(view, width),
+        *_changes(view, width),
+        *_warnings(view, width),
+        *next_steps(view, width=width, here=here),
+    ]
+
+
+def agents_report(view: RunView, *, width: int, now: float) -> list[Text]:
+    """`massgend show`: the task, and where each agent stands."""
+    width = min(width, MAX_WIDTH)
+    lines = [*_paragraph("Run", f"{view.run_id}, asked for {shown_age(now - view.requested_at)} ago", width)]
+    lines += _paragraph("Task", clip(first_line(view.task), 3 * (width - INDENT)), width)
+    for number, agent in enumerate(view.agents):
+        kind = agent.kind + (f":{agent.model}" if agent.model else "")
+        said = f"{agent.name} ({kind})  {agent.phase}, turn {agent.turn}, {plural(agent.answers, 'answer')}"
+        if agent.last_failure:
+            said += f", failed: {first_line(agent.last_failure)}"
+        head = pad("Agents" if number == 0 else "", INDENT)
+        lines.append(Text.assemble((head, "bold"), clip(said, width - INDENT)))
+    return lines
+
+
+def _head(view: RunView, width: int) -> Iterator[Text]:
+    word, style = _HEADS[view.status]
+    if view.scripted:
+        word += " (scripted agents)"
+    said = view.merge.reason if view.status is Status.DELIVERED and view.merge else view.reason
+    yield Text()
+    yield from _paragraph(word, clean(said), width, style=style)
+    if view.status is not Status.RUNNING and view.merge is not None and clean(said) != clean(view.reason):
+        yield from _paragraph("Why", clean(view.reason), width)
+    elif view.status is Status.DECIDED and view.merge is not None:
+        yield from _paragraph("Merge", clean(view.merge.reason), width)
+
+
+def _paragraph(head: str, said: str, width: int, *, style: str = "bold") -> Iterator[Text]:
+    """`Head      text`, wrapped with its lines under each other; a long head stands as the sentence's beginning."""
+    if len(head) < INDENT:
+        lines = textwrap.wrap(said, max(20, width - INDENT), break_long_words=False, break_on_hyphens=False) or [""]
+        yield Text.assemble((pad(head, INDENT), style), lines[0])
+        yield from (Text(" " * INDENT + line) for line in lines[1:])
+        return
+    whole = textwrap.wrap(f"{head}: {said}", width, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(whole):
+        text = Text(line)
+        if number == 0:
+            text.stylize(style, 0, len(head) + 1)
+        yield text
+
+
+def _newest(view: RunView) -> list[AnswerView]:
+    """Each agent's newest answer and the winner, in the order of the tally where there is one."""
+    listed = {(line.agent, line.number): line for line in view.tally}
+    answers = {(one.agent, one.number): one for one in view.answers}
+    newest = {one.agent: one for one in view.answers}
+    wanted = [answers[key] for key in listed if key in answers] or list(newest.values())
+    votes = {key: line.votes for key, line in listed.items()}
+    won = (view.winner, view.winner_answer)
+    return sorted(wanted, key=lambda one: ((one.agent, one.number) != won, -votes.get((one.agent, one.number), 0)))
+
+
+def _answers(view: RunView, width: int) -> Iterator[Text]:
+    shown = _newest(view)
+    if not shown:
+        return
+    votes = {(line.agent, line.number): line.votes for line in view.tally}
+    names = max(6, *(len(f"{one.agent}.{one.number}") for one in shown))
+    checks = max(6, *(len(_checks(view, one)) for one in shown)) if view.checks else 0
+    yield Text()
+    heads = f"  {pad('answer', names)}  votes" + (f"  {pad('checks', checks)}" if checks else "") + "  files  summary"
+    yield Text(clip(heads, width), style="dim")
+    for one in shown:
+        won = (one.agent, one.number) == (view.winner, view.winner_answer)
+        row = f"{'*' if won else ' '} {pad(f'{one.agent}.{one.number}', names)}  "
+        row += f"{votes.get((one.agent, one.number), 0):>5}  "
+        row += f"{pad(_checks(view, one), checks)}  " if checks else ""
+        row += f"{one.changed_files:>5}  {first_line(one.summary)}"
+        yield Text(clip(row, width), style="bold" if won else "")
+
+
+def _checks(view: RunView, answer: AnswerView) -> str:
+    results = [one for one in view.checks if (one.agent, one.number) == (answer.agent, answer.number)]
+    if len(results) > 2:
+        passed = sum(one.passed for one in results)
+        return f"{passed} of {len(results)} passed"
+    return ", ".join(f"{one.name} {'passed' if one.passed else 'FAILED'}" for one in results) or "-"
+
+
+def _votes(view: RunView, width: int) -> Iterator[Text]:
+    counted = [vote for vote in view.votes if vote.valid]
+    if not counted:
+        return
+    yield Text()
+    names = max(len(vote.voter) for vote in counted)
+    for number, vote in enumerate(counted):
+        head = pad("Votes" if number == 0 else "", INDENT)
+        said = f"{pad(vote.voter, names)} -> {vote.agent}.{vote.number}  {first_line(vote.reason)}"
+        yield Text.assemble((head, "bold"), clip(said, width - INDENT))
+    void = len(view.votes) - len(counted)
+    if void:
+        yield Text(f"{' ' * INDENT}{void} more {'was' if void == 1 else 'were'} void: newer answers came", style="dim")
+
+
+def _evidence(view: RunView, width: int) -> Iterator[Text]:
+    """The end of what a failed check of a listed answer said."""
+    listed = {(one.agent, one.number) for one in _newest(view)}
+    for check in view.checks:
+        if check.passed or (check.agent, check.number) not in listed:
+            continue
+        said = [line for line in map(clean_line, check.tail.splitlines()) if line.strip()][-2:]
+        what = f"{check.agent}.{check.number} fails {check.name}" + (f": {said.pop().strip()}" if said else "")
+        yield Text.assemble((pad("Check", INDENT), "bold red"), clip(what, width - INDENT))
+
+
+def _branches(view: RunView, width: int) -> Iterator[Text]:
+    names = sorted(set(view.branches.values()), key=lambda name: (name.endswith("/winner"), name))
+    if not names:
+        return
+    yield Text()
+    for number, name in enumerate(names):
+        yield Text.assemble((pad("Branches" if number == 0 else "", INDENT), "bold"), clean(name))
+
+
+def _changes(view: RunView, width: int) -> Iterator[Text]:
+    merge = view.merge
+    if merge is None or not merge.merged:
+        return
+    if merge.folder:
+        yield Text.assemble((pad("Folder", INDENT), "bold"), clean(merge.folder))
+    lines = [clean_line(line).rstrip() for line in merge.stat]
+    shown = lines if len(lines) <= MAX_STAT_LINES else [*lines[: MAX_STAT_LINES - 2], " ...", lines[-1]]
+    for number, line in enumerate(shown):
+        head = pad("Changed" if number == 0 else "", INDENT)
+        yield Text.assemble((head, "bold"), clip(line.strip(), width - INDENT))
+
+
+def _warnings(view: RunView, width: int) -> Iterator[Text]:
+    if view.merge is not None:
+        yield from _risky(view.merge, width)
+    for agent in view.agents:
+        if agent.last_failure and view.status in (Status.FAILED, Status.NO_RESULT):
+            yield from _paragraph("Failure", f"{agent.name}: {first_line(agent.last_failure)}", width, style="bold red")
+    for trouble in view.trouble:
+        yield from _paragraph("Trouble", clean(trouble), width, style="bold red")
+    for warning in view.warnings:
+        yield from _paragraph("Note", clean(warning), width, style="bold yellow")
+
+
+def _risky(merge: MergeView, width: int) -> Iterator[Text]:
+    if not merge.risky:
+        return
+    brings = "brought" if merge.merged else "would bring"
+    files = ", ".join(clean(path) for path in merge.risky[:6]) + (" ..." if len(merge.risky) > 6 else "")
+    said = f"it {brings} files that can run code on your side; look at them first: {files}"
+    yield from _paragraph("Careful", said, width, style="bold yellow")
+
+
+def next_steps(view: RunView, *, width: int, here: Path | None) -> Iterator[Text]:
+    """Commands to copy. `here`: the repository that the user stands in; any other has to be named."""
+    steps = [*_to_look(view, here)]
+    yield Text()
+    for number, (command, why) in enumerate(steps):
+        head = pad("Next" if number == 0 else "", INDENT)
+        note = f"  # {why}"
+        fits = INDENT + len(command) + len(note) <= width
+        yield Text.assemble((head, "bold"), (command, "cyan"), (note if fits else "", "dim"))
+    if view.merge is not None:
+        yield from _commands("Undo" if view.merge.merged else "By hand", view.merge)
+
+
+def _to_look(view: RunView, here: Path | None) -> Iterator[tuple[str, str]]:
+    run = view.run_id
+    if view.status in (Status.PREPARING, Status.RUNNING):
+        yield f"massgend attach {run}", "follow it"
+        return
+    if view.repository is None or not view.branches:
+        if view.agents and view.status is not Status.DELIVERED:
+            yield f"massgend logs {run} {view.agents[0].name}", "what it said"
+        return
+    away = view.repository != here
+    option = f" --repo {shlex.quote(str(view.repository))}" if away else ""
+    git = f"git -C {shlex.quote(str(view.repository))}" if away else "git"
+    others = [agent for agent in view.branches if agent not in ("winner", view.winner)]
+    if view.winner is not None:
+        yield f"massgend diff {run}{option}", "what it changed"
+    if others:
+        yield f"massgend diff {run} {others[0]}{option}", "what another one changed"
+        yield f"{git} switch {clean(view.branches[others[0]])}", "try that one"
+        yield f"massgend merge {run} {others[0]}{option}", "take it"
+
+
+def _commands(head: str, merge: MergeView) -> Iterator[Text]:
+    for number, command in enumerate(merge.commands):
+        yield Text.assemble((pad(head if number == 0 else "", INDENT), "bold"), (clean(command), "cyan"))
+
+
+def merge_report(merge: MergeView, *, width: int) -> list[Text]:
+    """What came of `massgend merge`."""
+    lines = list(_paragraph("Merged" if merge.merged else "Not merged", clean(merge.reason), min(width, MAX_WIDTH)))
+    if merge.conflicts:
+        paths = ", ".join(clean(path) for path in merge.conflicts[:8]) + (" ..." if len(merge.conflicts) > 8 else "")
+        lines += _paragraph("Conflicts", paths, width)
+    stat = (clean_line(one).strip() for one in merge.stat[-MAX_STAT_LINES:])
+    lines += [Text(" " * INDENT + clip(one, width - INDENT)) for one in stat]
+    lines += _risky(merge, min(width, MAX_WIDTH))
+    lines += _commands("Undo" if merge.merged else "By hand", merge)
+    return lines
