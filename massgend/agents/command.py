@@ -24,6 +24,9 @@ SCRIPT_FILE = "agent.sh"
 LINGER_S = 0.5
 """How long a program may go on after its decision was taken, so that it can end by itself."""
 
+END_GRACE_S = 0.1
+"""A program that is interrupted was told before (rule 6), and one that has decided has had LINGER_S."""
+
 REMINDER = (
     "You ended without a decision. Call massgend-answer SUMMARY to submit your workspace, "
     "or massgend-vote LABEL --reason TEXT to vote."
@@ -57,7 +60,7 @@ class CommandAgent:
             "MASSGEND_REMINDER": str(reminder),
         }
         argv = ("bash", str(GATEWAY / SCRIPT_FILE))
-        async with sandbox.run(argv, env=env, stdin_path=GATEWAY / TASK_FILE) as process:
+        async with sandbox.run(argv, env=env, stdin_path=GATEWAY / TASK_FILE, grace_s=END_GRACE_S) as process:
             exit_code, last_error = await _follow(process, turn, desk)
         if desk.decided:
             return TurnOutcome(kind=OutcomeKind.DECIDED)
