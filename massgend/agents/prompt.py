@@ -79,11 +79,11 @@ def _decisions(context: TurnContext) -> str:
     lines = ["# What you must do", "", "End this turn with exactly one decision:", ""]
     if context.answers_left:
         lines.append(
-            "- submit a better answer: make your workspace what you want to hand in, check it, then call "
+            "- Submit a better answer: make your workspace what you want to hand in, check it, then call "
             f"new_answer (`massgend-answer SUMMARY`). You have {context.answers_left} left."
         )
     if context.may_vote:
-        lines.append("- or vote for the best answer: call vote (`massgend-vote LABEL --reason TEXT`).")
+        lines.append("- Vote for the best answer: call vote (`massgend-vote LABEL --reason TEXT`).")
         lines += [
             "",
             "Judge by running, not by reading: a long and polished answer may be wrong, a short one right. "
