@@ -24,7 +24,13 @@ from massgend.domain.facts import (
     VoteCast,
 )
 from massgend.domain.facts import Fact as _Fact
+from massgend.domain.run import StopReason
 
+_WHY: dict[str, str] = {
+    StopReason.NEWS: "a new answer came",
+    StopReason.TURN_LIMIT: "its turn's time is up",
+    StopReason.CLOSING: "the run is ending",
+}
 AT_WORK = frozenset({"starting", "working", "stopping", "saving"})
 
 
@@ -67,9 +73,16 @@ class Board:
             case RunDelivered() | RunEnded():
                 return replace(self, state="finishing")
             case Activity():
-                return self._row(event.agent, doing=clean(event.line), changed_files=event.changed_files)
+                return self._active(event)
             case _:
                 return self._of_agent(event)
+
+    def _active(self, event: Activity) -> Board:
+        """What comes late, when the agent has decided already, would hide what it decided."""
+        row = self.rows.get(event.agent)
+        if row is not None and row.state not in AT_WORK:
+            return self
+        return self._row(event.agent, doing=clean(event.line), changed_files=event.changed_files)
 
     def _of_agent(self, event: _Fact) -> Board:
         match event:
@@ -78,11 +91,12 @@ class Board:
             case TurnBegan():
                 return self._row(event.agent, state="working", since=event.at)
             case AgentInterrupted():
-                return self._row(event.agent, state="stopping", doing=clean(event.why))
+                return self._row(event.agent, state="stopping", doing=_WHY.get(event.why, clean(event.why)))
             case AnswerSubmitted():
                 return self._row(event.agent, state="saving")
             case AnswerAccepted():
-                return self._row(event.agent, state="answered", answers=event.number, doing="", since=None)
+                board = self._votes_void() if event.votes_voided else self
+                return board._row(event.agent, state="answered", answers=event.number, doing="", since=None)
             case AnswerRefused():
                 return self._row(event.agent, state="refused", since=None)
             case VoteCast():
@@ -95,6 +109,12 @@ class Board:
                 return self._row(event.agent, state="out", doing=clean(event.reason), since=None)
             case _:
                 return self
+
+    def _votes_void(self) -> Board:
+        rows = {
+            name: replace(row, state="void vote") if row.state == "voted" else row for name, row in self.rows.items()
+        }
+        return replace(self, rows=rows)
 
     def _decided(self, event: RunDecided) -> Board:
         winner = event.decision.winner.agent

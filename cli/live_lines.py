@@ -57,7 +57,7 @@ def _heading(board: Board, now: float, cells: int) -> Text:
     elapsed = shown_duration(now - board.began) if board.began is not None else "0:00"
     scripted = "  scripted agents" if board.scripted else ""
     left = f"run {board.run_id}  {board.state}  {elapsed}{scripted}"
-    right = "Ctrl-C cancels"
+    right = "Ctrl-C cancels" if board.state in ("preparing", "running") else ""
     gap = cells - len(left) - len(right)
     text = Text(clip(left, cells), style="bold")
     if gap >= 2:

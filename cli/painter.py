@@ -23,6 +23,7 @@ class Painter:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._painted: list[int] = []
+        self._width = 0
         self._hidden = False
 
     @property
@@ -38,6 +39,10 @@ class Painter:
         width = self.width
         scrolled = [part for line in above for part in line.wrap(self._console, max(2, width - 1))]
         text = self._hide() + self._back(width)
+        if width != self._width:
+            # Rows that the terminal folded are still marked as one line, and would be joined when it grows again.
+            text += _CLEAR_BELOW
+            self._width = width
         text += "".join(self._styled(line) + _CLEAR_LINE + "\r\n" for line in [*scrolled, *frame])
         self._painted = [line.cell_len for line in frame]
         self._write(text + _CLEAR_BELOW)

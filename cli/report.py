@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.text import Text
@@ -31,8 +32,23 @@ _HEADS = {
 }
 
 
-def report(view: RunView, *, width: int, here: Path | None = None) -> list[Text]:
-    """The lines to print."""
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the user stands: the folder, and the repository around it."""
+
+    folder: Path
+    repository: Path | None
+
+    def name_of(self, repository: Path) -> str:
+        """What to type for a repository, short; empty for the one around."""
+        if repository == self.repository:
+            return ""
+        below = repository.is_relative_to(self.folder)
+        return shlex.quote(str(repository.relative_to(self.folder) if below else repository))
+
+
+def report(view: RunView, *, width: int) -> list[Text]:
+    """How it ended. What to type next is `next_steps`."""
     width = min(width, MAX_WIDTH)
     return [
         *_head(view, width),
@@ -42,7 +58,6 @@ def report(view: RunView, *, width: int, here: Path | None = None) -> list[Text]
         *_branches(view, width),
         *_changes(view, width),
         *_warnings(view, width),
-        *next_steps(view, width=width, here=here),
     ]
 
 
@@ -158,8 +173,7 @@ def _branches(view: RunView, width: int) -> Iterator[Text]:
     if not names:
         return
     yield Text()
-    for number, name in enumerate(names):
-        yield Text.assemble((pad("Branches" if number == 0 else "", INDENT), "bold"), clean(name))
+    yield from _paragraph("Branches", " ".join(map(clean, names)), width)
 
 
 def _changes(view: RunView, width: int) -> Iterator[Text]:
@@ -196,9 +210,9 @@ def _risky(merge: MergeView, width: int) -> Iterator[Text]:
     yield from _paragraph("Careful", said, width, style="bold yellow")
 
 
-def next_steps(view: RunView, *, width: int, here: Path | None) -> Iterator[Text]:
-    """Commands to copy. `here`: the repository that the user stands in; any other has to be named."""
-    steps = [*_to_look(view, here)]
+def next_steps(view: RunView, *, width: int, place: Place) -> Iterator[Text]:
+    """Commands to copy."""
+    steps = [*_to_look(view, place)]
     yield Text()
     for number, (command, why) in enumerate(steps):
         head = pad("Next" if number == 0 else "", INDENT)
@@ -209,7 +223,7 @@ def next_steps(view: RunView, *, width: int, here: Path | None) -> Iterator[Text
         yield from _commands("Undo" if view.merge.merged else "By hand", view.merge)
 
 
-def _to_look(view: RunView, here: Path | None) -> Iterator[tuple[str, str]]:
+def _to_look(view: RunView, place: Place) -> Iterator[tuple[str, str]]:
     run = view.run_id
     if view.status in (Status.PREPARING, Status.RUNNING):
         yield f"massgend attach {run}", "follow it"
@@ -218,9 +232,9 @@ def _to_look(view: RunView, here: Path | None) -> Iterator[tuple[str, str]]:
         if view.agents and view.status is not Status.DELIVERED:
             yield f"massgend logs {run} {view.agents[0].name}", "what it said"
         return
-    away = view.repository != here
-    option = f" --repo {shlex.quote(str(view.repository))}" if away else ""
-    git = f"git -C {shlex.quote(str(view.repository))}" if away else "git"
+    path = place.name_of(view.repository)
+    option = f" --repo {path}" if path else ""
+    git = f"git -C {path}" if path else "git"
     others = [agent for agent in view.branches if agent not in ("winner", view.winner)]
     if view.winner is not None:
         yield f"massgend diff {run}{option}", "what it changed"

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from cli.client import Client
 from cli.daemon import connect, ensure_running, places
+from cli.git import find_root
+from cli.report import Place
 from cli.screens import say
 from cli.version import own_version
+
+
+def user_place() -> Place:
+    folder = Path.cwd()
+    return Place(folder=folder, repository=find_root(folder))
 
 
 @contextmanager

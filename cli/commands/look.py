@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +10,16 @@ import typer
 if TYPE_CHECKING:
     from massgend.api.schemas import GcView
 
+NEWEST = 20
+
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's id, or a unique beginning of it.")]
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
-def ps(json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False) -> None:
+def ps(
+    all: Annotated[bool, typer.Option("--all", "-a", help=f"Not only the newest {NEWEST}.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
     """List the runs, the newest first.
 
     \b
@@ -29,6 +33,8 @@ def ps(json: Annotated[bool, typer.Option("--json", help="One JSON object a line
 
     with opened() as client:
         runs = sorted(client.runs(), key=lambda line: -line.requested_at)
+    hidden = 0 if all else max(0, len(runs) - NEWEST)
+    runs = runs[: len(runs) - hidden]
     if json:
         for line in runs:
             print(line.model_dump_json())
@@ -43,6 +49,8 @@ def ps(json: Annotated[bool, typer.Option("--json", help="One JSON object a line
         age = pad(shown_age(time.time() - line.requested_at), 6)
         row = f"{line.run_id}  {pad(line.status, 9)}  {age}  {pad(line.winner or '-', 8)}  {first_line(line.task)}"
         print(clip(row, width))
+    if hidden:
+        print(f"and {hidden} older: massgend ps --all")
 
 
 def show(run_id: RunId, json: Json = False) -> None:
@@ -53,10 +61,9 @@ def show(run_id: RunId, json: Json = False) -> None:
       massgend show 3f2a
       massgend show 3f2a --json | jq .tally
     """
-    from cli.git import find_root
-    from cli.report import agents_report, report
+    from cli.report import agents_report, next_steps, report
     from cli.screens import print_lines, terminal
-    from cli.session import opened
+    from cli.session import opened, user_place
 
     with opened() as client:
         view = client.run(run_id)
@@ -66,7 +73,8 @@ def show(run_id: RunId, json: Json = False) -> None:
     console = terminal()
     width = console.width
     print_lines(agents_report(view, width=width, now=time.time()), console)
-    print_lines(report(view, width=width, here=find_root(Path.cwd())), console)
+    print_lines(report(view, width=width), console)
+    print_lines(list(next_steps(view, width=width, place=user_place())), console)
 
 
 def cancel(run_id: RunId) -> None:

@@ -168,11 +168,12 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
     view = follow(client, run_id, screen)
     if json:
         raise typer.Exit(exit_code(view, interrupted=interrupts.asked))
-    from cli.git import find_root
-    from cli.report import report
+    from cli.report import next_steps, report
+    from cli.session import user_place
 
-    print_lines(report(view, width=console.width, here=find_root(Path.cwd())), console)
+    print_lines(report(view, width=console.width), console)
     _ask(client, view)
+    print_lines(list(next_steps(view, width=console.width, place=user_place())), console)
     raise typer.Exit(exit_code(view, interrupted=interrupts.asked))
 
 
