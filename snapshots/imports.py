@@ -134,8 +134,9 @@ def _bring_history(checkout: Checkout, git: Git, bare: Path, commit: str) -> Non
 
 
 def _transfer(source: Git, sink: Git, wanted: str) -> None:
+    # Deltas that the source has are taken over; looking for new ones would cost more than it saves, once.
     source.pipe(
-        *("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "-q"),
+        *("pack-objects", "--revs", "--thin", "--stdout", "--delta-base-offset", "--window=0", "-q"),
         into=sink,
         then=("index-pack", "--stdin", "--fix-thin"),
         stdin=wanted.encode(),

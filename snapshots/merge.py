@@ -9,19 +9,20 @@ files.) Every step can be broken off: a second call goes on from what the refs a
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
+from snapshots.adoption import adopt, holds_exactly, uncommitted_base
 from snapshots.branches import set_refs, signature, undo_point
-from snapshots.checkouts import Checkout, open_checkout, under_way, worktrees
+from snapshots.checkouts import Checkout, open_checkout
 from snapshots.errors import GitFailed, RepositoryRefused
+from snapshots.merge_request import Request, hindrance, to_branch
 from snapshots.merge_result import (
     Conflict,
     Result,
     compute,
     is_in,
-    preview,
+    is_left_by_merge,
     record,
     what_it_brings,
 )
@@ -33,7 +34,7 @@ from snapshots.next_commands import (
     undo_checked_out,
     undo_ref_only,
 )
-from snapshots.overlap import overlap
+from snapshots.overlap import changed_paths, overlap
 from snapshots.put_back import put_back
 from snapshots.repository import MergeMode, MergeReport, MergeStatus
 
@@ -41,42 +42,6 @@ _APPLY = (
     *("merge", "--ff-only", "--no-squash", "--no-overwrite-ignore", "--no-autostash"),
     *("--no-verify-signatures", "--no-stat", "--quiet"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """A merge that somebody asked for. `name` is what they would type for `commit`; `before` None: an unborn branch."""
-
-    checkout: Checkout
-    run: str
-    commit: str
-    name: str
-    branch: str
-    before: str | None
-    squash: bool
-    message: str
-
-    @property
-    def here(self) -> bool:
-        return self.checkout.branch == self.branch
-
-    def by_hand(self, folder: Path | None = None, *, unrelated: bool = False) -> tuple[str, ...]:
-        return merge_by_hand(folder or self.checkout.root, self.name, squash=self.squash, unrelated=unrelated)
-
-    def not_merged(
-        self, reason: str, commands: tuple[str, ...] | None = None, *, conflicts: tuple[str, ...] = ()
-    ) -> MergeReport:
-        risky, stat = preview(self.checkout, self.before, self.commit)
-        return MergeReport(
-            status=MergeStatus.NOT_MERGED,
-            reason=reason,
-            branch=self.branch,
-            before=self.before,
-            conflicts=conflicts,
-            risky=risky,
-            stat=stat,
-            commands=self.by_hand() if commands is None else commands,
-        )
 
 
 def merge(
@@ -126,7 +91,7 @@ def merge(
         case MergeMode.ASK:
             return request.not_merged(f"The work on {name} waits for your word.", _when_wanted(request))
         case MergeMode.AUTO | MergeMode.SQUASH:
-            return _hindered(request, named_by_user) or _merge(request)
+            return hindrance(request, named_by_user) or _merge(_resumed(request))
 
 
 def _name_of(checkout: Checkout, run: str, commit: str) -> str:
@@ -148,11 +113,13 @@ def _when_wanted(request: Request) -> tuple[str, ...]:
 
 def _up_to_date(request: Request) -> MergeReport:
     """Also what a call reports whose predecessor was broken off after its last step: so it names the undo as well."""
-    saved = request.checkout.commit_of(undo_point(request.run))
-    after = request.before
+    checkout, after = request.checkout, str(request.before)
+    saved = checkout.commit_of(undo_point(request.run))
     commands: tuple[str, ...] = ()
-    if request.here and saved is not None and after is not None and saved != after:
-        commands = (undo_checked_out(request.checkout.root, request.branch, before=saved, after=after),)
+    if request.here and saved is not None and is_left_by_merge(checkout, after, saved=saved, commit=request.commit):
+        changes = uncommitted_base(checkout, run=request.run, before=saved, commit=after)
+        undo = undo_checked_out(checkout.root, request.branch, before=saved, after=after, uncommitted=changes)
+        commands = (undo,)
     return MergeReport(
         status=MergeStatus.UP_TO_DATE,
         reason=f"{request.branch} has this work already.",
@@ -161,53 +128,6 @@ def _up_to_date(request: Request) -> MergeReport:
         after=after,
         commands=commands,
     )
-
-
-def _hindered(request: Request, named_by_user: bool) -> MergeReport | None:
-    """Reasons that lie in the state of the repository, before anything is computed."""
-    checkout, branch = request.checkout, request.branch
-    holders = [worktree for worktree in worktrees(checkout) if worktree.branch == branch]
-    elsewhere = (
-        [worktree.path for worktree in holders if not worktree.path.samefile(checkout.root)]
-        if all(worktree.path.exists() for worktree in holders)
-        else [worktree.path for worktree in holders]
-    )
-    operation = under_way(checkout)
-    if elsewhere:
-        where = elsewhere[0]
-        return request.not_merged(
-            f"{branch} is checked out or in work in {where}: merge there.", request.by_hand(where)
-        )
-    if operation and (request.here or holders):
-        return request.not_merged(
-            f"{operation.capitalize()} is under way in {checkout.root}: finish or abort it, then merge.",
-            (git_at(checkout.root, "status"), *(() if request.here else _to_branch(request)), *request.by_hand()),
-        )
-    if not request.here:
-        if named_by_user:
-            return None
-        return request.not_merged(
-            f"{checkout.root} is no longer on {branch}: nothing was touched there.",
-            (*_to_branch(request), *request.by_hand()),
-        )
-    if os.path.lexists(checkout.git_dir / "index.lock"):
-        lock = checkout.git_dir / "index.lock"
-        return request.not_merged(f"Another git command is at work in {checkout.root} ({lock}): merge when it is done.")
-    if checkout.git.run("ls-files", "--unmerged", "-z"):
-        return request.not_merged(
-            f"There are unresolved conflicts in {checkout.root}: resolve them, then merge.",
-            (git_at(checkout.root, "status"), *request.by_hand()),
-        )
-    return None
-
-
-def _same_folder(one: Path, other: Path) -> bool:
-    """A working tree whose folder is gone (or is on a disk that is not mounted) is no other's."""
-    return one.exists() and one.samefile(other)
-
-
-def _to_branch(request: Request) -> tuple[str, ...]:
-    return (git_at(request.checkout.root, "switch", request.branch),)
 
 
 def _merge(request: Request) -> MergeReport:
@@ -222,22 +142,50 @@ def _merge(request: Request) -> MergeReport:
         case Result() as result:
             pass
     if request.here and (blocked := _overlapping(request, result)):
-        return blocked
+        changed = _with_changes_committed(request)
+        return _merge(changed) if changed is not None else blocked
     after = record(checkout, result, run=request.run, commit=request.commit, message=request.message)
-    if request.before is not None:
-        set_refs(
-            checkout,
-            f"update {undo_point(request.run)} {request.before}\n",
-            why=f"massgend: {request.branch} before the merge",
-        )
+    if request.before is not None and request.uncommitted_on is None:
+        _save(request)
     refusal = _apply_here(request, result, after) if request.here else _apply_to_ref(request, after)
     if refusal is not None:
         return request.not_merged(refusal, _to_do(request))
     return _merged(request, result, after)
 
 
+def _resumed(request: Request) -> Request:
+    """When an earlier call was broken off after it committed the user's changes, its undo goes to before that."""
+    saved = request.checkout.commit_of(undo_point(request.run))
+    if saved is None or request.before is None or saved == request.before:
+        return request
+    changes = uncommitted_base(request.checkout, run=request.run, before=saved, commit=request.before)
+    return replace(request, uncommitted_on=saved) if changes == request.before else request
+
+
+def _save(request: Request) -> None:
+    why = f"massgend: {request.branch} before the merge"
+    set_refs(request.checkout, f"update {undo_point(request.run)} {request.before}\n", why=why)
+
+
+def _with_changes_committed(request: Request) -> Request | None:
+    """The same merge, after the changes that the run started with were committed; None when they are others now."""
+    checkout, before = request.checkout, request.before
+    if before is None or request.uncommitted_on is not None:
+        return None
+    changes = uncommitted_base(checkout, run=request.run, before=before, commit=request.commit)
+    if changes is None or not holds_exactly(checkout, before=before, changes=changes):
+        return None
+    further = compute(checkout, before=changes, commit=request.commit, squash=request.squash)
+    settled = set(changed_paths(checkout, before, changes))
+    if isinstance(further, Conflict) or overlap(checkout, before=changes, after=further.tree, settled=settled):
+        return None
+    _save(request)
+    adopt(checkout, branch=request.branch, before=before, changes=changes)
+    return replace(request, before=changes, uncommitted_on=before)
+
+
 def _to_do(request: Request, *, unrelated: bool = False) -> tuple[str, ...]:
-    switch = () if request.here else _to_branch(request)
+    switch = () if request.here else to_branch(request)
     return (*switch, *request.by_hand(unrelated=unrelated))
 
 
@@ -266,7 +214,9 @@ def _apply_here(request: Request, result: Result, after: str) -> str | None:
     action = {"GIT_REFLOG_ACTION": f"massgend merge {request.run}"}
     done = checkout.git.attempt(*_APPLY, after, environment={**signature(checkout), **action})
     if done.exit_code == 0:
-        return None
+        if checkout.commit_of(f"refs/heads/{request.branch}") == after:
+            return None
+        return f"{checkout.root} was switched away from {request.branch} in that very moment"
     if checkout.commit_of(f"refs/heads/{request.branch}") == request.before:
         put_back(checkout, before=result.before_tree, after=result.tree)
     return f"git did not merge into {request.branch}: {_first(done.stderr)}"
@@ -284,7 +234,9 @@ def _apply_to_ref(request: Request, after: str) -> str | None:
 def _merged(request: Request, result: Result, after: str) -> MergeReport:
     checkout, before = request.checkout, request.before
     if request.here:
-        undo = undo_checked_out(checkout.root, request.branch, before=before, after=after)
+        changes = before if request.uncommitted_on is not None else None
+        before = request.uncommitted_on or before
+        undo = undo_checked_out(checkout.root, request.branch, before=before, after=after, uncommitted=changes)
     else:
         undo = undo_ref_only(checkout.root, request.branch, before=str(before), after=after)
     risky, stat = what_it_brings(checkout, result.before_tree, result.tree)

@@ -45,6 +45,17 @@ def is_in(checkout: Checkout, *, run: str, commit: str, branch: str) -> bool:
     return any({run, commit} <= set(line.split()) for line in listing.splitlines())
 
 
+def is_left_by_merge(checkout: Checkout, tip: str, *, saved: str, commit: str) -> bool:
+    """Is a branch at `tip` just as a merge of `commit` left it, which `saved` was the undo point of?"""
+    if tip == commit:
+        return saved != tip and is_ancestor(checkout, saved, tip)
+    shown = checkout.git.text(
+        "show", "--no-patch", "--no-notes", "--format=%P %(trailers:key=Massgend-Commit,valueonly)", tip
+    )
+    parent, *others = shown.split() or [""]
+    return commit in others and (parent == saved or checkout.commit_of(f"{parent}^") == saved)
+
+
 def is_ancestor(checkout: Checkout, commit: str, of: str) -> bool:
     return checkout.git.attempt("merge-base", "--is-ancestor", commit, of).exit_code == 0
 
@@ -56,14 +67,15 @@ def compute(checkout: Checkout, *, before: str | None, commit: str, squash: bool
     forward = before is None or is_ancestor(checkout, before, commit)
     before_tree = empty_tree(checkout) if before is None else git.text("rev-parse", f"{before}^{{tree}}")
     if not forward:
-        merged = _three_way(checkout, str(before), commit)
+        above = _tree_above_the_same(checkout, str(before), before_tree, commit)
+        merged = above or _three_way(checkout, str(before), commit)
         if isinstance(merged, Conflict):
             return merged
         tree = merged
     if squash:
-        above = (before,) if before is not None else ()
+        single = (before,) if before is not None else ()
         how = "one commit"
-        return Result(tree=tree, before_tree=before_tree, commit=None, parents=above, author_of=commit, how=how)
+        return Result(tree=tree, before_tree=before_tree, commit=None, parents=single, author_of=commit, how=how)
     if forward:
         how = "fast-forward"
         return Result(tree=tree, before_tree=before_tree, commit=commit, parents=(), author_of=None, how=how)
@@ -121,6 +133,15 @@ def preview(checkout: Checkout, before: str | None, commit: str) -> tuple[tuple[
 
 def empty_tree(checkout: Checkout) -> str:
     return checkout.git.text("hash-object", "-t", "tree", "/dev/null")
+
+
+def _tree_above_the_same(checkout: Checkout, before: str, before_tree: str, commit: str) -> str | None:
+    """The work's tree when it starts from just the files that the branch has, in another commit: the user committed
+    what a run with `--include-dirty` started from."""
+    work = checkout.git.text("rev-list", "--first-parent", commit, f"^{before}").split()
+    if not work or checkout.git.text("rev-parse", f"{work[-1]}^{{tree}}") != before_tree:
+        return None
+    return checkout.git.text("rev-parse", f"{commit}^{{tree}}")
 
 
 def _three_way(checkout: Checkout, before: str, commit: str) -> str | Conflict:

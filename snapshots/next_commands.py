@@ -34,13 +34,16 @@ def merge_around(
     return (*moves, git_at(folder, "stash", "push"), *merging, git_at(folder, "stash", "pop"))
 
 
-def undo_checked_out(root: Path, branch: str, *, before: str | None, after: str) -> str:
+def undo_checked_out(root: Path, branch: str, *, before: str | None, after: str, uncommitted: str | None = None) -> str:
+    """`uncommitted`: the commit on top of `before` that holds what was uncommitted then, and is to be so again."""
     ref = f"refs/heads/{branch}"
     standing = f'"$({git_at(root, "symbolic-ref", "HEAD")}) $({git_at(root, "rev-parse", "HEAD")})"'
     check = f"test {standing} = {shlex.quote(f'{ref} {after}')}"
     if before is not None:
         # Not `reset --keep`, which would drop what is staged and has nothing to do with the merge.
-        return f"{check} && {git_at(root, 'checkout', '--quiet', '--no-overwrite-ignore', '-B', branch, before)}"
+        back = git_at(root, "checkout", "--quiet", "--no-overwrite-ignore", "-B", branch, uncommitted or before)
+        loosened = f" && {git_at(root, 'reset', '--quiet', before)}" if uncommitted else ""
+        return f"{check} && {back}{loosened}"
     empty_tree = "$(" + git_at(root, "hash-object", "-w", "-t", "tree", "/dev/null") + ")"
     clearing = f'{git_at(root, "read-tree", "-m", "-u", after)} "{empty_tree}"'
     return f"{check} && {clearing} && {git_at(root, 'update-ref', '-d', ref, after)}"

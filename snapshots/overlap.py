@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,13 +28,15 @@ def changed_paths(checkout: Checkout, before: str, after: str, *, only: str = ""
     return [os.fsdecode(path) for path in listing.split(b"\0") if path]
 
 
-def overlap(checkout: Checkout, *, before: str, after: str) -> Overlap:
+def overlap(checkout: Checkout, *, before: str, after: str, settled: Collection[str] = ()) -> Overlap:
     """What stands between the checkout (at tree or commit `before`) and `after`.
 
     A path that is staged just as the merge brings it is not in its way: so a merge that was broken off goes on.
+    Edits of `settled` paths do not count: they are about to be committed.
     """
     changed = set(changed_paths(checkout, before, after))
-    dirty = {path: state for path, state in dirty_paths(checkout, untracked=False).items() if _touches(path, changed)}
+    edited = {path: state for path, state in dirty_paths(checkout, untracked=False).items() if path not in settled}
+    dirty = {path: state for path, state in edited.items() if _touches(path, changed)}
     if dirty:
         index = checkout.git.run("diff-index", "--cached", "-z", "--name-only", "--no-renames", after)
         other = {os.fsdecode(path) for path in index.split(b"\0") if path}

@@ -7,6 +7,7 @@ work, and stays.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from snapshots.checkouts import Checkout
 from snapshots.overlap import changed_paths
@@ -24,16 +25,18 @@ def put_back(checkout: Checkout, *, before: str, after: str) -> None:
     back: list[bytes] = []
     for path in changed:
         here = checkout.root / path
-        if path in added and os.path.lexists(here) and _recorded_as(checkout, path) == written.get(path):
+        if path in added and os.path.lexists(here) and recorded_as(checkout, path) == written[path]:
             here.unlink()
-        elif path not in added and (not os.path.lexists(here) or _recorded_as(checkout, path) == written.get(path)):
+        elif path not in added and (not os.path.lexists(here) or recorded_as(checkout, path) == written.get(path, "")):
             back.append(os.fsencode(path) + b"\0")
     checkout.git.attempt("checkout-index", "--force", "--index", "-z", "--stdin", stdin=b"".join(back))
 
 
-def _recorded_as(checkout: Checkout, path: str) -> str | None:
-    """The id that `git add` would give to what lies at `path`."""
+def recorded_as(checkout: Checkout, path: str) -> str | None:
+    """The id that `git add` would give to what lies at `path`; None for what it would not take, or beyond a link."""
     here = checkout.root / path
+    if any((checkout.root / parent).is_symlink() for parent in Path(path).parents):
+        return None
     if here.is_symlink():
         found = checkout.git.attempt("hash-object", "--stdin", stdin=os.fsencode(os.readlink(here)))
     elif here.is_file():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from snapshots.errors import GitFailed, RefTaken
@@ -160,6 +162,22 @@ def test_what_arrives_in_another_users_repository_is_theirs(tmp_path: Path, user
     wait(users.publish, base, agent="ada", commit=answer(base, {"a.txt": b"a\n"}))
     wait(users.publish, base, agent="bob", commit=answer(base, many, agent="bob"))
     assert {path.lstat().st_uid for path in repository.path.rglob("*")} == {UID}
+
+
+def test_four_agents_at_once_all_get_their_branch(tmp_path: Path, users: GitUserRepository) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    base = wait(users.import_base, repository.path, run="r1", include_dirty=False)
+    names = ("ada", "bob", "cleo", "dan")
+    commits = {name: answer(base, {f"{name}.txt": b"x\n"}, agent=name) for name in names}
+
+    async def all_at_once() -> None:
+        async with anyio.create_task_group() as group:
+            for name in names:
+                group.start_soon(partial(users.publish, base, agent=name, commit=commits[name]))
+
+    anyio.run(all_at_once)
+    assert {name: repository.git("rev-parse", f"massgend/r1/{name}") for name in names} == commits
+    repository.git("fsck", "--strict", "--full")
 
 
 def test_without_a_repository_there_is_no_branch(users: GitUserRepository) -> None:

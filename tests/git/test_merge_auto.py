@@ -361,6 +361,19 @@ def test_undo_does_nothing_once_there_are_later_commits(tmp_path: Path, users: G
     assert fingerprint(repository.path) == before
 
 
+@pytest.mark.parametrize("mode", [MergeMode.AUTO, MergeMode.SQUASH])
+def test_up_to_date_offers_no_undo_that_would_drop_later_commits(
+    tmp_path: Path, users: GitUserRepository, mode: MergeMode
+) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    base, commit = decided(users, repository.path, {"a.txt": b"a\n"})
+    merged(users, repository.path, base, commit, mode=mode)
+    repository.write("later.txt", "later\n")
+    repository.commit("later")
+    again = merged(users, repository.path, base, commit, mode=mode)
+    assert (again.status, again.commands) == (MergeStatus.UP_TO_DATE, ())
+
+
 def test_undo_does_nothing_on_another_branch(tmp_path: Path, users: GitUserRepository) -> None:
     repository = git_repos.plain(tmp_path / "repo")
     base, commit = decided(users, repository.path, {"a.txt": b"a\n"})

@@ -304,15 +304,28 @@ def test_a_rewritten_branch_shares_no_history(tmp_path: Path, users: GitUserRepo
     assert sorted(repository.git("ls-files").split()) == ["README.md", "a.txt", "b.txt", "run.sh", "src/app.py"]
 
 
-def test_the_work_of_a_dirty_start_is_not_merged_over_the_dirty_checkout(
-    tmp_path: Path, users: GitUserRepository
-) -> None:
+def test_changes_that_went_on_after_a_dirty_start_are_kept(tmp_path: Path, users: GitUserRepository) -> None:
     repository = git_repos.plain(tmp_path / "repo")
     repository.write("README.md", "edited\n")
     repository.write("new.txt", "new\n")
     run = decided(users, repository.path, {"a.txt": b"a\n"}, include_dirty=True)
+    repository.write("new.txt", "edited since\n")
     report = refused(users, repository.path, run)
     assert report.conflicts == ("README.md", "new.txt")
+    type_in(report)
+    assert repository.head == run[1]
+    assert (repository.path / "README.md").read_text() == "edited\n"
+    assert (repository.path / "new.txt.mine").read_text() == "edited since\n"
+
+
+def test_something_else_that_is_staged_after_a_dirty_start_is_kept(tmp_path: Path, users: GitUserRepository) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    repository.write("README.md", "edited\n")
+    run = decided(users, repository.path, {"a.txt": b"a\n"}, include_dirty=True)
+    repository.write("README.md", "only staged\n")
+    repository.git("add", "README.md")
+    repository.write("README.md", "edited\n")
+    assert refused(users, repository.path, run).conflicts == ("README.md",)
 
 
 def test_a_commit_that_was_never_brought_is_named(tmp_path: Path, users: GitUserRepository) -> None:
