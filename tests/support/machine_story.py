@@ -1,4 +1,4 @@
-"""Tells one run as a story: each method is one thing that happens to an agent. The world checks every promise meanwhile."""
+"""Tells one run as a story: each method is one thing that happens. The world checks every promise meanwhile."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from massgend.domain.events import (
 from massgend.domain.facts import Fact
 from massgend.domain.run import Agent, BaseRecord, Cause, Delivery, NewAnswer, SnapshotRecord, VoteFor
 from massgend.domain.task import CheckSpec, Disclosure, Limits
-from tests.support.machine_world import LiveTurn, World, request, result
+from tests.support.machine_reports import LiveTurn, request, result
+from tests.support.machine_world import World
 
 
 class Story(World):

@@ -8,8 +8,8 @@ accepted answers, who has unsaved work) and compares; it never asks the machine 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 
 from massgend.domain.draft import Transition
@@ -21,7 +21,6 @@ from massgend.domain.effects import (
     FreezeSnapshot,
     InterruptTurn,
     Notify,
-    Prepare,
     PublishBranch,
     RunChecks,
     SetTimer,
@@ -43,7 +42,6 @@ from massgend.domain.events import (
     SnapshotRefused,
     SnapshotTaken,
     TimerFired,
-    TurnEnd,
     TurnEnded,
     TurnStarted,
 )
@@ -52,70 +50,15 @@ from massgend.domain.machine import advance, begin, replay
 from massgend.domain.run import (
     IN_TURN,
     AnswerId,
-    BaseRecord,
     Cause,
-    CheckResult,
     DecidedBy,
     Decision,
-    Delivery,
-    NewAnswer,
     Phase,
-    SnapshotRecord,
     Stage,
-    VoteFor,
 )
-from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, Task
+from tests.support.machine_reports import Job, LiveTurn, job_reports, most_steps, turn_reports
 
-NAMES = ("ada", "bob", "cyd", "dan")
-LABELS = ("newt", "kite", "moth", "lark")
-T0 = 1_000_000.0
-MAX_TRIES = 2  # hand-ins of one turn that are refused, before the agent gives up
-
-Job = Prepare | FreezeSnapshot | RunChecks | Deliver | Close
 TimerKey = tuple[Clock, str | None, int | None]
-
-
-def request(
-    agents: int = 3,
-    *,
-    checks: tuple[CheckSpec, ...] = (),
-    limits: Limits | None = None,
-    allow_self_vote: bool = True,
-    disclose: Disclosure | None = None,
-    labels: Mapping[str, str] | None = None,
-) -> RunRequested:
-    names = NAMES[:agents]
-    task = Task(
-        text="fix the failing test",
-        agents=tuple(AgentSpec(name=name, kind="command") for name in names),
-        repository=None,
-        checks=checks,
-        limits=limits or Limits(),
-        allow_self_vote=allow_self_vote,
-        disclose=disclose or Disclosure(),
-    )
-    return RunRequested(at=T0, run="r1", task=task, labels=labels or dict(zip(names, LABELS, strict=False)))
-
-
-def most_steps(task: Task) -> int:
-    """No order of events makes the machine ask for more than this: the bound of termination."""
-    limits = task.limits
-    per_turn = 2 + 2 * limits.max_failures  # the turn; its answer's tries to be saved, and the waits between them
-    per_agent = limits.turns * per_turn + limits.answers + 4  # each answer's check; forced, its check, kept
-    return 3 + len(task.agents) * per_agent
-
-
-@dataclass(frozen=True, kw_only=True)
-class LiveTurn:
-    effect: StartTurn
-    started: bool = False
-    decided: bool = False
-    stopping: bool = False
-    tries: int = 0
-
-    @property
-    def context(self) -> frozenset[AnswerId]:
-        return frozenset(view.id for view in self.effect.context.answers)
 
 
 class World:
@@ -338,47 +281,10 @@ class World:
         """Every report that outstanding work could make next; timers and branches apart."""
         found: list[Event] = []
         for turn in self.turns.values():
-            found += self._turn_reports(turn)
+            found += turn_reports(turn, self.now)
         for job in self.jobs.values():
-            found += self._job_reports(job)
+            found += job_reports(job, self.now, self.run.task)
         return found
-
-    def _turn_reports(self, turn: LiveTurn) -> list[Event]:
-        at, step, agent = self.now, turn.effect.step, turn.effect.agent
-        found: list[Event] = [TurnEnded(at=at, agent=agent, step=step, end=end) for end in TurnEnd]
-        if not turn.started:
-            found.append(TurnStarted(at=at, agent=agent, step=step))
-        if not turn.decided and turn.tries < MAX_TRIES:
-            choices = [VoteFor(label=view.label, reason="better") for view in turn.effect.context.answers]
-            found += [HandedIn(at=at, agent=agent, step=step, choice=c) for c in (NewAnswer(summary="done"), *choices)]
-        return found
-
-    def _job_reports(self, job: Job) -> list[Event]:
-        at, step = self.now, job.step
-        match job:
-            case Prepare():
-                base = BaseRecord(commit="base", source_commit=None, branch=None, bare="r1")
-                return [Prepared(at=at, step=step, base=base), PrepareFailed(at=at, step=step, reason="no repository")]
-            case FreezeSnapshot():
-                kept = SnapshotRecord(ref=job.name, commit=f"{job.agent}-{step}", git_tree=str(step), changed_files=1)
-                return [
-                    SnapshotTaken(at=at, agent=job.agent, step=step, snapshot=kept),
-                    SnapshotRefused(at=at, agent=job.agent, step=step, reason="your workspace has not changed"),
-                    SnapshotFailed(at=at, agent=job.agent, step=step, reason="the disk is full"),
-                ]
-            case RunChecks():
-                checks = self.run.task.checks
-                return [
-                    ChecksFinished(at=at, step=step, results=tuple(result(check, passed) for check in checks))
-                    for passed in (True, False)
-                ]
-            case Deliver():
-                return [
-                    Delivered(at=at, step=step, delivery=Delivery(merged=merged, mode="auto", reason="."))
-                    for merged in (True, False)
-                ]
-            case Close():
-                return [Closed(at=at, step=step)]
 
     def firing(self, key: TimerKey, *, early: bool = False) -> TimerFired:
         clock, agent, step = key
@@ -401,9 +307,3 @@ class World:
             options = self.reports() + self.published() + [self.firing(key) for key in self.timers]
             self.report(random.choice(options))
         assert replay(self.journal) == self.run, "replaying the journal gives the same run and winner"
-
-
-def result(check: CheckSpec, passed: bool) -> CheckResult:
-    return CheckResult(
-        name=check.name, required=check.required, passed=passed, exit_code=0 if passed else 1, duration_s=1.0
-    )

@@ -30,8 +30,8 @@ from massgend.domain.run import (
     Status,
 )
 from massgend.domain.task import CheckSpec, Limits
+from tests.support.machine_reports import T0
 from tests.support.machine_story import Story
-from tests.support.machine_world import T0
 
 UNIT = CheckSpec(name="unit", run="pytest -q")
 KEPT = SnapshotRecord(ref="r", commit="c", git_tree="t", changed_files=1)

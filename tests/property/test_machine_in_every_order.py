@@ -1,0 +1,207 @@
+"""The machine driven with every event in every order: whatever happens, it keeps its promises (docs/coordination.md).
+
+The promises themselves are checked by `World` after every single event.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from massgend.domain.events import (
+    BranchPublished,
+    ChecksFinished,
+    Clock,
+    Closed,
+    CloseRequested,
+    DaemonRestarted,
+    Delivered,
+    Event,
+    HandedIn,
+    Prepared,
+    PrepareFailed,
+    SnapshotFailed,
+    SnapshotRefused,
+    SnapshotTaken,
+    TimerFired,
+    TurnEnd,
+    TurnEnded,
+    TurnStarted,
+)
+from massgend.domain.run import BaseRecord, Cause, Delivery, NewAnswer, SnapshotRecord, Stage, VoteFor
+from massgend.domain.task import CheckSpec, Limits
+from tests.support.machine_reports import NAMES, job_reports, request
+from tests.support.machine_world import World
+
+PICK = st.integers(0, 999)
+TINY = Limits(answers=1, turns=2, max_failures=1, max_reminders=0, first_turn_protection_s=0.0)
+SMALL = Limits(answers=2, turns=4, max_failures=2, max_reminders=1)
+NOTHING = Limits(answers=0, turns=1)
+UNIT = CheckSpec(name="unit", run="pytest -q")
+LINT = CheckSpec(name="lint", run="ruff check", required=False)
+BASE = BaseRecord(commit="late", source_commit=None, branch=None, bare="late")
+KEPT = SnapshotRecord(ref="late", commit="late", git_tree="late", changed_files=1)
+ONCE = (TurnStarted, HandedIn, TurnEnded, SnapshotTaken, SnapshotRefused, SnapshotFailed, ChecksFinished, Prepared)
+
+
+def misfits(at: float, agent: str, step: int) -> list[Event]:
+    """One of every kind of report, none of which anything waits for."""
+    return [
+        Prepared(at=at, step=step, base=BASE),
+        PrepareFailed(at=at, step=step, reason="late"),
+        TurnStarted(at=at, agent=agent, step=step),
+        HandedIn(at=at, agent=agent, step=step, choice=NewAnswer(summary="late")),
+        HandedIn(at=at, agent=agent, step=step, choice=VoteFor(label="newt", reason="late")),
+        *(TurnEnded(at=at, agent=agent, step=step, end=end, reason="late") for end in TurnEnd),
+        SnapshotTaken(at=at, agent=agent, step=step, snapshot=KEPT),
+        SnapshotRefused(at=at, agent=agent, step=step, reason="late"),
+        SnapshotFailed(at=at, agent=agent, step=step, reason="late"),
+        ChecksFinished(at=at, step=step, results=()),
+        *(TimerFired(at=at, clock=clock, agent=agent, step=step) for clock in Clock if not clock.startswith("run")),
+        Delivered(at=at, step=step, delivery=Delivery(merged=True, mode="auto", reason="late")),
+        Closed(at=at, step=step),
+    ]
+
+
+class EveryOrder(RuleBasedStateMachine):
+    @initialize(
+        agents=st.integers(1, 4),
+        checks=st.sampled_from([(), (UNIT,), (UNIT, LINT)]),
+        limits=st.sampled_from([TINY, SMALL, Limits(), NOTHING]),
+        allow_self_vote=st.booleans(),
+        quiet_for=st.integers(0, 60),
+        seed=st.integers(0, 2**32),
+    )
+    def begin(
+        self,
+        agents: int,
+        checks: tuple[CheckSpec, ...],
+        limits: Limits,
+        allow_self_vote: bool,
+        quiet_for: int,
+        seed: int,
+    ) -> None:
+        asked = request(agents, checks=checks, limits=limits, allow_self_vote=allow_self_vote)
+        self.world = World(asked)
+        self.quiet_for = quiet_for
+        self.random = Random(seed)
+        if quiet_for:
+            self.world.report(self.world.reports()[0])
+
+    @property
+    def running(self) -> bool:
+        return self.world.run.stage is not Stage.DONE
+
+    def pick(self, options: list[Event], pick: int) -> None:
+        if options:
+            self.world.report(options[pick % len(options)])
+
+    @precondition(lambda self: self.running)
+    @rule(pick=PICK)
+    def something_outstanding_reports(self, pick: int) -> None:
+        self.pick(self.world.reports(), pick)
+
+    @precondition(lambda self: self.world.turns)
+    @rule(pick=PICK)
+    def an_agent_decides(self, pick: int) -> None:
+        self.pick([event for event in self.world.reports() if isinstance(event, HandedIn)], pick)
+
+    @precondition(lambda self: self.world.turns)
+    @rule(pick=PICK)
+    def an_agent_votes(self, pick: int) -> None:
+        decisions = [event for event in self.world.reports() if isinstance(event, HandedIn)]
+        self.pick([event for event in decisions if isinstance(event.choice, VoteFor)], pick)
+
+    @precondition(lambda self: self.world.turns)
+    @rule(pick=PICK)
+    def a_decided_or_interrupted_turn_ends(self, pick: int) -> None:
+        over = {step for step, turn in self.world.turns.items() if turn.decided or turn.stopping}
+        self.pick([e for e in self.world.reports() if isinstance(e, TurnEnded) and e.step in over], pick)
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(pick=PICK)
+    def a_job_succeeds(self, pick: int) -> None:
+        good = (SnapshotTaken, ChecksFinished, Prepared)
+        self.pick([event for event in self.world.reports() if isinstance(event, good)], pick)
+
+    @precondition(lambda self: self.running and self.world.timers)
+    @rule(pick=PICK, early=st.booleans())
+    def a_timer_fires(self, pick: int, early: bool) -> None:
+        keys = [key for key in self.world.timers if key[0] is not Clock.RUN_LIMIT or self.may_close]
+        if keys:
+            self.world.report(self.world.firing(keys[pick % len(keys)], early=early))
+
+    @rule(seconds=st.floats(0, 4000))
+    def time_passes(self, seconds: float) -> None:
+        self.world.now += seconds
+
+    @precondition(lambda self: self.running and self.world.unpublished)
+    @rule(pick=PICK)
+    def a_branch_is_published(self, pick: int) -> None:
+        self.pick(self.world.published(), pick)
+
+    @property
+    def may_close(self) -> bool:
+        return len(self.world.journal) > self.quiet_for
+
+    @precondition(lambda self: self.running and self.may_close)
+    @rule(cause=st.sampled_from([Cause.CANCELLED, Cause.BUDGET]))
+    def the_run_is_cancelled_or_the_budget_is_used_up(self, cause: Cause) -> None:
+        self.world.report(CloseRequested(at=self.world.now, cause=cause))
+
+    @precondition(lambda self: self.running and self.may_close)
+    @rule()
+    def the_daemon_restarts(self) -> None:
+        self.world.report(DaemonRestarted(at=self.world.now))
+
+    @rule(pick=PICK, agent=st.sampled_from([*NAMES, "nobody"]), ahead=st.integers(1, 3))
+    def a_report_comes_that_nothing_waits_for(self, pick: int, agent: str, ahead: int) -> None:
+        spent = [step for step in range(self.world.run.steps + 1) if not self.awaited(step)]
+        step = [*spent, self.world.run.steps + ahead][-ahead:][0]
+        options = misfits(self.world.now, agent, step)
+        self.world.nudge(options[pick % len(options)])
+
+    @rule(pick=PICK)
+    def a_report_comes_of_an_agent_that_does_not_exist(self, pick: int) -> None:
+        options = [e for e in misfits(self.world.now, "nobody", pick % 20) if hasattr(e, "agent")]
+        options.append(BranchPublished(at=self.world.now, agent="nobody", branch="massgend/r1/nobody"))
+        self.world.nudge(options[pick % len(options)])
+
+    @precondition(lambda self: self.world.jobs)
+    @rule(pick=PICK)
+    def a_report_of_another_kind_carries_an_awaited_step(self, pick: int) -> None:
+        step = sorted(self.world.jobs)[pick % len(self.world.jobs)]
+        mine = {type(event) for event in job_reports(self.world.jobs[step], self.world.now, self.world.run.task)}
+        options = [event for event in misfits(self.world.now, NAMES[0], step) if type(event) not in mine]
+        self.world.nudge(options[pick % len(options)])
+
+    @rule(pick=PICK)
+    def a_report_comes_twice(self, pick: int) -> None:
+        past = [e for e in self.world.journal if isinstance(e, ONCE) and not self.awaited(e.step)]
+        if past:
+            self.world.nudge(past[pick % len(past)])
+
+    def awaited(self, step: int) -> bool:
+        waiting = {key[2] for key in self.world.timers}
+        return step in self.world.turns or step in self.world.jobs or step in waiting
+
+    @precondition(lambda self: self.world.turns)
+    @rule(pick=PICK)
+    def an_agent_votes_for_a_label_that_nobody_has(self, pick: int) -> None:
+        turn = list(self.world.turns.values())[pick % len(self.world.turns)]
+        choice = VoteFor(label="nobody", reason="better")
+        event = HandedIn(at=self.world.now, agent=turn.effect.agent, step=turn.effect.step, choice=choice)
+        self.world.nudge(event)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.finish_fairly(self.random)
+
+
+EveryOrder.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestEveryOrder = EveryOrder.TestCase
