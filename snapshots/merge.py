@@ -70,6 +70,8 @@ def merge(
         reason = "HEAD is detached, so there is no branch to merge into: switch to one, then merge."
         commands = merge_by_hand(checkout.root, name, squash=squash)
         return MergeReport(status=MergeStatus.NOT_MERGED, reason=reason, commands=commands)
+    if checkout.git.attempt("check-ref-format", f"refs/heads/{branch}").exit_code != 0:
+        return MergeReport(status=MergeStatus.NOT_MERGED, reason=f"{shown(branch)} is not the name of a branch.")
     request = Request(
         checkout=checkout,
         run=run,

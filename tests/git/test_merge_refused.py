@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -326,6 +327,31 @@ def test_something_else_that_is_staged_after_a_dirty_start_is_kept(tmp_path: Pat
     repository.git("add", "README.md")
     repository.write("README.md", "edited\n")
     assert refused(users, repository.path, run).conflicts == ("README.md",)
+
+
+@pytest.mark.parametrize("into", ["main~1", "a b", "-x", "x..y", "HEAD^{commit}"])
+def test_what_is_no_branch_name_is_refused(tmp_path: Path, users: GitUserRepository, into: str) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    run = decided(users, repository.path, {"a.txt": b"a\n"})
+    assert into in refused(users, repository.path, run, into=into).reason
+
+
+def test_an_old_git_leaves_a_real_merge_to_the_user(
+    tmp_path: Path, users: GitUserRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    run = decided(users, repository.path, {"a.txt": b"a\n"})
+    repository.write("b.txt", "b\n")
+    repository.commit("mine")
+    old = tmp_path / "bin" / "git"
+    old.parent.mkdir()
+    old.write_text(f'#!/bin/sh\ncase " $* " in *" --write-tree "*) exit 129;; esac\nexec {shutil.which("git")} "$@"\n')
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{old.parent}:{os.environ['PATH']}")
+    report = refused(users, repository.path, run)
+    assert "too old" in report.reason
+    type_in(report)
+    assert contains(repository, run[1])
 
 
 def test_a_commit_that_was_never_brought_is_named(tmp_path: Path, users: GitUserRepository) -> None:

@@ -202,6 +202,14 @@ def test_a_partial_clone_is_refused_without_asking_its_server(tmp_path: Path) ->
     assert "partial clone" in problem(tmp_path / "repo")
 
 
+def test_a_missing_git_is_told_and_not_taken_for_a_missing_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert "git could not be started" in problem(repository.path)
+
+
 def test_a_repository_of_another_user_is_read_as_that_user_by_root(tmp_path: Path) -> None:
     repository = git_repos.plain(tmp_path / "repo")
     give_away(repository.path)
