@@ -1,7 +1,7 @@
 """Every reachable state of small runs, breadth first: no promise is broken in any, and every path ends.
 
-`World` checks the promises after each event. States are compared without step numbers, and agents that only swapped places
-are the same. The graph has no cycle, so no order of events, fair or not, goes on for ever.
+`World` checks the promises after each event. States are compared without step numbers; agents that only swapped
+places are the same. The graph has no cycle, so no order of events, fair or not, goes on for ever.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ WORLDS = {
     "two agents, cut off or cancelled at any moment": Small(agents=2, close=True),
     "two agents, the daemon restarts, saving fails": Small(agents=2, failures=2, restart=True, failing_saves=True),
     "two agents, checks": Small(agents=2, checks=(UNIT,)),
-    "two agents, checks, cut off or cancelled at any moment": Small(agents=2, turns=1, checks=(UNIT,), close=True),
+    "two agents, checks, cut off or cancelled at any moment": Small(agents=2, checks=(UNIT,), close=True),
     "two agents, two answers each": Small(agents=2, answers=2, turns=3),
     "two agents, none votes for itself": Small(agents=2, turns=3, allow_self_vote=False),
     "three agents": Small(agents=3),

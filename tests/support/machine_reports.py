@@ -22,7 +22,7 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from massgend.domain.run import AnswerId, BaseRecord, CheckResult, Delivery, NewAnswer, SnapshotRecord, VoteFor
+from massgend.domain.run import AnswerId, BaseRecord, CheckResult, Choice, Delivery, NewAnswer, SnapshotRecord, VoteFor
 from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, Task
 
 NAMES = ("ada", "bob", "cyd", "dan")
@@ -82,8 +82,9 @@ def turn_reports(turn: LiveTurn, at: float) -> list[Event]:
     if not turn.started:
         found.append(TurnStarted(at=at, agent=agent, step=step))
     if not turn.decided and turn.tries < MAX_TRIES:
-        choices = [VoteFor(label=view.label, reason="better") for view in turn.effect.context.answers]
-        found += [HandedIn(at=at, agent=agent, step=step, choice=c) for c in (NewAnswer(summary="done"), *choices)]
+        votes = [VoteFor(label=view.label, reason="better") for view in turn.effect.context.answers]
+        choices: list[Choice] = [NewAnswer(summary="done"), *votes]
+        found += [HandedIn(at=at, agent=agent, step=step, choice=c) for c in choices]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from massgend.domain.draft import Transition
 from massgend.domain.effects import Deliver, Effect, FreezeSnapshot, RunChecks
@@ -24,10 +25,24 @@ from massgend.domain.events import (
     TurnStarted,
 )
 from massgend.domain.facts import Fact
-from massgend.domain.run import Agent, BaseRecord, Cause, Delivery, NewAnswer, SnapshotRecord, VoteFor
+from massgend.domain.run import (
+    Agent,
+    BaseRecord,
+    Cause,
+    Decision,
+    Delivery,
+    NewAnswer,
+    Phase,
+    SnapshotRecord,
+    Stage,
+    VoteFor,
+)
 from massgend.domain.task import CheckSpec, Disclosure, Limits
 from tests.support.machine_reports import LiveTurn, request, result
 from tests.support.machine_world import World
+
+F = TypeVar("F")
+E = TypeVar("E")
 
 
 class Story(World):
@@ -69,14 +84,27 @@ class Story(World):
     def agent(self, name: str) -> Agent:
         return self.run.agents[name]
 
+    def phase(self, name: str) -> Phase:
+        return self.run.agents[name].phase
+
+    def stage(self) -> Stage:
+        return self.run.stage
+
     def turn(self, name: str) -> LiveTurn:
         return next(turn for turn in self.turns.values() if turn.effect.agent == name)
 
     def sees(self, name: str) -> set[str]:
         return {str(which) for which in self.turn(name).context}
 
-    def facts(self, kind: type[Fact]) -> list[Fact]:
+    def facts(self, kind: type[F]) -> list[F]:
         return [fact for fact in self.told if isinstance(fact, kind)]
+
+    def effects(self, kind: type[E]) -> list[E]:
+        return [effect for effect in self.wanted if isinstance(effect, kind)]
+
+    def decision(self) -> Decision:
+        assert self.run.decision is not None
+        return self.run.decision
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 

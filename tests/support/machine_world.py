@@ -75,7 +75,7 @@ class World:
         self.checked: set[AnswerId] = set()
         self.ballots: dict[str, tuple[AnswerId, frozenset[AnswerId]]] = {}
         self.unsaved: set[str] = set()
-        self.decision: Decision | None = None
+        self.decided_as: Decision | None = None
         first = begin(asked)
         self.run = first.run
         self._absorb(first.effects)
@@ -97,7 +97,6 @@ class World:
         self._consume(event)
         step = advance(before, event)
         self.journal.append(event)
-        assert step == advance(before, event), "the machine is deterministic"
         self.run = step.run
         self._note(event, step)
         self._absorb(step.effects)
@@ -158,8 +157,8 @@ class World:
                 case VoteCast():
                     self._note_vote(fact)
                 case RunDecided():
-                    assert self.decision is None, "a run is decided once"
-                    self.decision = fact.decision
+                    assert self.decided_as is None, "a run is decided once"
+                    self.decided_as = fact.decision
                     self._check_decision(fact.decision)
                 case _:
                     pass
@@ -219,8 +218,8 @@ class World:
         if self.run.base is not None:
             assert not self.unsaved, f"no work is discarded: {self.unsaved}"
         if isinstance(effect, Deliver):
-            assert self.decision is not None, "what is delivered was decided"
-            assert effect.answer == self.decision.winner, "the winner is delivered"
+            assert self.decided_as is not None, "what is delivered was decided"
+            assert effect.answer == self.decided_as.winner, "the winner is delivered"
         self.jobs[effect.step] = effect
 
     def _turns_of(self, agent: str) -> list[LiveTurn]:
@@ -257,7 +256,7 @@ class World:
         run = self.run
         closed_early = run.cause is Cause.CANCELLED or run.failure is not None
         assert closed_early or not self.accepted or run.decision is not None, "answers give a result"
-        assert run.decision == self.decision, "the decision stands"
+        assert run.decision == self.decided_as, "the decision stands"
 
     def _check_decision(self, decision: Decision) -> None:
         counted = {line.answer: line.votes for line in decision.tally}

@@ -72,12 +72,12 @@ def test_work_interrupted_for_news_is_kept_when_the_run_closes_before_the_next_t
     story.starts("ada", "bob")
     story.answers("ada")
     story.is_checked("ada", True)
-    assert story.agent("bob").phase is Phase.STOPPING
+    assert story.phase("bob") is Phase.STOPPING
     story.submits("ada", "second")
     story.ends("ada")
     story.is_saved("ada")
     story.stops("bob")
-    assert story.agent("bob").phase is Phase.HELD
+    assert story.phase("bob") is Phase.HELD
     story.closes(Cause.RUN_LIMIT)
     story.is_checked("ada", True)
     assert story.freeze("bob").name == "unfinished"
@@ -94,7 +94,7 @@ def test_work_of_an_agent_whose_last_turn_ended_undecided_is_kept(last: str) -> 
         return
     story.answers("ada")
     story.ends("bob", TurnEnd.INTERRUPTED if last == "news" else TurnEnd(last))
-    assert story.agent("bob").phase is Phase.SPENT
+    assert story.phase("bob") is Phase.SPENT
     assert story.freeze("bob").name == "unfinished"
 
 
@@ -104,7 +104,7 @@ def test_a_vote_is_a_decision_so_an_earlier_interruption_costs_no_snapshot_at_th
     story.stops("bob")
     story.votes("ada", "ada")
     story.votes("bob", "ada")
-    assert story.run.stage is Stage.DELIVERING
+    assert story.stage() is Stage.DELIVERING
 
 
 def test_a_branch_whose_publication_was_lost_is_published_again_at_the_newest_commit() -> None:
@@ -122,7 +122,7 @@ def test_a_branch_with_unfinished_work_is_not_set_back_after_a_restart() -> None
     story.votes("ada", "ada")
     story.ends("bob", TurnEnd.FAILED, "crash")
     story.is_saved("bob")
-    assert story.run.stage is Stage.DELIVERING
+    assert story.stage() is Stage.DELIVERING
     effects = story.daemon_restarts().effects
     assert [e.commit for e in effects if isinstance(e, PublishBranch)] == ["ada-1", "bob-unfinished"]
 
@@ -163,7 +163,7 @@ def test_protection_counts_from_the_moment_the_agent_really_works() -> None:
     story.now = T0 + 200  # a slow container
     story.starts("bob")
     story.time_is_up(Clock.PROTECTION, "bob")
-    assert story.agent("bob").phase is Phase.WORKING
+    assert story.phase("bob") is Phase.WORKING
     story.time_is_up(Clock.PROTECTION, "bob")
     assert (story.agent("bob").phase, story.now) == (Phase.STOPPING, T0 + 500)
 
@@ -173,10 +173,10 @@ def test_a_cancel_while_unfinished_work_is_being_saved_stops_the_delivery() -> N
     story.ends("bob", TurnEnd.FAILED, "crash")
     story.answers("ada")
     story.votes("ada", "ada")
-    assert story.run.stage is Stage.KEEPING
+    assert story.stage() is Stage.KEEPING
     story.closes(Cause.CANCELLED)
     story.is_saved("bob")
-    assert story.run.stage is Stage.CLOSING
+    assert story.stage() is Stage.CLOSING
     story.is_delivered()
     assert story.run.outcome is Status.CANCELLED
 
