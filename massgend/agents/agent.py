@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from massgend.domain.context import TurnContext
 from massgend.domain.run import Choice
 from massgend.domain.task import AgentSpec
-from sandboxes.sandbox import Chunk, Sandbox
+from sandboxes.sandbox import BindMount, Chunk, Sandbox
 
 WORKSPACE = PurePosixPath("/workspace")
 HOME = PurePosixPath("/home/agent")
@@ -73,3 +74,18 @@ class Agent(Protocol):
 
         Cancelling ends everything that the agent started, inside the sandbox too. Sandbox errors pass through.
         """
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxNeeds:
+    """What a kind of agent wants in its container beside what every one has. `mounts` are read-only."""
+
+    mounts: tuple[BindMount, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@runtime_checkable
+class NeedsOfSandbox(Protocol):
+    """An agent that needs more in its container than an image and the gateway; asked before the container starts."""
+
+    def needs(self, spec: AgentSpec) -> SandboxNeeds: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
+from types import MappingProxyType
 
 from massgend.agents.agent import PEERS, WORKSPACE
 from massgend.domain.context import AnswerView, TurnContext
@@ -10,6 +11,26 @@ from massgend.domain.context import AnswerView, TurnContext
 MAX_CHECK_TAIL = 1_500
 ANSWERS_HEADING = "# Answers so far"
 """Stands in every prompt of a turn, and in nothing else that we say to an agent."""
+
+DECISION_TOOLS = MappingProxyType(
+    {
+        "new_answer": (
+            "Submit your workspace as it is now as your answer, with a summary of what you did and how you checked it. "
+            "Ends your turn."
+        ),
+        "vote": "Vote for the best of the answers, by its label, with a reason that others can check. Ends your turn.",
+    }
+)
+"""What is said of the decisions where they are tools of the model."""
+
+TOOL_REMINDER = (
+    "You ended without a decision. Call the tool new_answer to submit your workspace, "
+    "or the tool vote to vote for an answer."
+)
+OUTSIDE_EFFECTS = (
+    "{tool} has effects outside the sandbox and is not executed now. Say in your answer what you would do with it; "
+    "the winner does it at the end."
+)
 
 
 def build_prompt(context: TurnContext, *, peers_writable: bool, reminder: str | None = None) -> str:
@@ -28,13 +49,19 @@ def build_news(context: TurnContext, *, peers_writable: bool) -> str:
     """The prompt of a turn whose agent goes on in its earlier conversation: what is new, and nothing it has read."""
     parts = [
         _notices(context, None),
-        "# News\n\nYou go on with the same task in a new container. Your workspace and your home folder are as you left "
-        "them; programs that ran are gone.",
+        "# News\n\nYou go on with the same task in a new container. Your workspace and your home folder are as you "
+        "left them; programs that ran are gone.",
         _answers(context),
         "\n".join(_peers(peers_writable)) if context.answers else "",
         _decisions(context),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def build_memory(instructions: str, extra: str) -> str:
+    """What is added to a CLI's own system prompt: the repository's instructions, and the user's for this agent."""
+    parts = [f"# The repository's instructions (CLAUDE.md)\n\n{instructions.strip()}"] if instructions.strip() else []
+    return "\n\n".join([*parts, *([extra.strip()] if extra.strip() else [])])
 
 
 def peer_path(label: str) -> PurePosixPath:

@@ -1,0 +1,195 @@
+"""One talk with a running claude CLI: from its first prompt to the end of the turn, bounded in time.
+
+The SDK's client is used by the task that connected it only; others speak to the transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from claude_agent_sdk import (
+    AssistantMessage,
+    ClaudeAgentOptions,
+    ClaudeSDKClient,
+    ClaudeSDKError,
+    Message,
+    ProcessError,
+    RateLimitEvent,
+    ResultMessage,
+    ToolResultBlock,
+    ToolUseBlock,
+    UserMessage,
+)
+
+from massgend.agents import claude_code_end as end
+from massgend.agents.agent import Desk, OutcomeKind, TurnOutcome
+from massgend.agents.claude_code_command import cli_argv, cli_environment
+from massgend.agents.claude_code_show import Screen
+from massgend.agents.claude_code_transport import SandboxTransport
+from sandboxes.errors import SandboxError
+from sandboxes.sandbox import Sandbox
+
+END_GRACE_S = 2.0
+"""For the CLI to write its session down once its stdin is closed."""
+
+INTERRUPT_WITHIN_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long is waited. `silence_s`: for the model, while no tool runs; `linger_s`: for the end after a decision."""
+
+    start_s: float = 60.0
+    silence_s: float = 600.0
+    linger_s: float = 3.0
+
+
+class CannotResume(Exception):
+    """The CLI refused the session that it was to go on with; start a new one."""
+
+
+class Talk:
+    """One start of the CLI. `now`: seconds since the epoch."""
+
+    def __init__(self, sandbox: Sandbox, desk: Desk, patience: Patience, now: Callable[[], float]) -> None:
+        self._sandbox = sandbox
+        self._desk = desk
+        self._patience = patience
+        self._now = now
+        self._screen = Screen(desk)
+        self._tools_running: set[str] = set()
+        self._limits_end_at: float | None = None
+        self._heard_model = False
+        self._deadline = asyncio.timeout(None)
+        self._listening = False
+
+    async def hold(self, options: ClaudeAgentOptions, prompt: str, *, token: str, cli: str) -> TurnOutcome:
+        """Say `prompt`, listen until the turn ends. Raises CannotResume, and what sandboxes raise."""
+        argv = cli_argv(options, cli)
+        async with self._sandbox.run(argv, env=cli_environment(token), grace_s=END_GRACE_S) as process:
+            transport = SandboxTransport(process, self._desk.show)
+            try:
+                heard = await self._converse(ClaudeSDKClient(options, transport), transport, prompt)
+            except ClaudeSDKError as error:
+                heard = error
+            return await self._outcome(heard, transport, resumed=options.resume is not None)
+
+    async def _converse(
+        self, client: ClaudeSDKClient, transport: SandboxTransport, prompt: str
+    ) -> ResultMessage | ClaudeSDKError | SandboxError | None:
+        try:
+            async with asyncio.timeout(self._patience.start_s):
+                with sdk_errors():
+                    await client.connect()
+        except TimeoutError:
+            return ClaudeSDKError(f"it did not start within {self._patience.start_s:g} s")
+        try:
+            await client.query(prompt)
+            async with asyncio.TaskGroup() as tasks:
+                beside = [
+                    tasks.create_task(self._pass_notices(transport)),
+                    tasks.create_task(self._leave_when_decided()),
+                ]
+                heard = await self._listen(client)
+                for task in beside:
+                    task.cancel()
+            return heard
+        finally:
+            await client.disconnect()
+
+    async def _listen(self, client: ClaudeSDKClient) -> ResultMessage | ClaudeSDKError | SandboxError | None:
+        """What the talk ended with; None: the CLI said no more."""
+        try:
+            with sdk_errors():
+                async with self._deadline:
+                    self._listening = True
+                    self._be_patient()
+                    async for message in client.receive_messages():
+                        self._screen.show(message)
+                        self._note(message)
+                        if isinstance(message, ResultMessage):
+                            return message
+        except TimeoutError:
+            return ClaudeSDKError(f"the model sent nothing for {self._patience.silence_s:g} s")
+        except (ClaudeSDKError, SandboxError) as error:
+            return error
+        except asyncio.CancelledError:
+            await _interrupt(client)
+            raise
+        finally:
+            self._listening = False
+        return None
+
+    async def _pass_notices(self, transport: SandboxTransport) -> None:
+        with contextlib.suppress(ClaudeSDKError, SandboxError):  # the listener sees the same end
+            while True:
+                await transport.say(await self._desk.next_notice())
+
+    async def _leave_when_decided(self) -> None:
+        await self._desk.wait_decided()
+        self._be_patient()
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case AssistantMessage():
+                self._heard_model = True
+                self._tools_running |= {block.id for block in message.content if isinstance(block, ToolUseBlock)}
+            case UserMessage(content=list() as blocks):
+                self._tools_running -= {one.tool_use_id for one in blocks if isinstance(one, ToolResultBlock)}
+            case RateLimitEvent(rate_limit_info=info) if info.status == "rejected":
+                self._limits_end_at = info.resets_at
+            case _:
+                pass
+        if not self._desk.decided:
+            self._be_patient()
+
+    def _be_patient(self) -> None:
+        """Set how long the next message may take: a running tool is bounded by the turn's own limit only."""
+        if not self._listening or self._deadline.expired():
+            return
+        now = asyncio.get_running_loop().time()
+        if self._desk.decided:
+            self._deadline.reschedule(now + self._patience.linger_s)
+        else:
+            self._deadline.reschedule(None if self._tools_running else now + self._patience.silence_s)
+
+    async def _outcome(
+        self,
+        heard: ResultMessage | ClaudeSDKError | SandboxError | None,
+        transport: SandboxTransport,
+        *,
+        resumed: bool,
+    ) -> TurnOutcome:
+        if self._desk.decided:
+            return TurnOutcome(kind=OutcomeKind.DECIDED)
+        if isinstance(heard, SandboxError):
+            raise heard
+        if isinstance(heard, ProcessError) and resumed and not self._heard_model:
+            raise CannotResume(str(heard))
+        if isinstance(heard, ResultMessage):
+            return end.of_result(heard, limits_end_at=self._limits_end_at, now=self._now())
+        if heard is None:
+            return end.failed("Claude Code ended in the middle of its turn")
+        return end.of_error(heard, await self._sandbox.describe(), transport.stderr)
+
+
+async def _interrupt(client: ClaudeSDKClient) -> None:
+    """Ask the CLI to stop, so that its session stays in order; whatever comes of it, it is ended after that."""
+    with contextlib.suppress(ClaudeSDKError, SandboxError, TimeoutError):
+        async with asyncio.timeout(INTERRUPT_WITHIN_S):
+            with sdk_errors():
+                await client.interrupt()
+
+
+@contextlib.contextmanager
+def sdk_errors() -> Iterator[None]:
+    """The SDK raises bare Exception for what the CLI answers to a control request: told apart by its exact class."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is Exception:
+            raise ClaudeSDKError(str(error)) from error
+        raise
