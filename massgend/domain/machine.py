@@ -60,6 +60,7 @@ from massgend.domain.hand_in import refusal
 from massgend.domain.recovery import recover
 from massgend.domain.run import (
     IN_TURN,
+    WINNER,
     Agent,
     Answer,
     AnswerId,
@@ -115,8 +116,9 @@ def advance(run: Run, event: Event) -> Transition:
 
 
 def _is_known(run: Run, event: Event) -> bool:
-    """Does the event speak of this run's agents only?"""
-    return getattr(event, "agent", None) in {None, *run.agents}
+    """Does the event speak of this run's agents only? The winner's branch is published under a name of its own."""
+    name = getattr(event, "agent", None)
+    return name in {None, *run.agents} or (isinstance(event, BranchPublished) and name == WINNER)
 
 
 def _apply(draft: Draft, event: Event) -> None:

@@ -29,6 +29,9 @@ IN_TURN = frozenset({Phase.STARTING, Phase.WORKING, Phase.STOPPING, Phase.ENDING
 BUSY = IN_TURN | {Phase.FREEZING}
 NOT_LIVE = frozenset({Phase.SPENT, Phase.OUT})
 
+WINNER = "winner"
+"""Stands where an agent's name stands, for the winner's branch. No agent may have this name."""
+
 
 class Stage(StrEnum):
     """Where the run stands."""

@@ -54,6 +54,14 @@ def test_a_report_of_an_unknown_agent_changes_nothing(event: TurnStarted) -> Non
     Story().nudge(event)
 
 
+def test_the_winner_s_branch_is_part_of_the_result_beside_the_agents_branches() -> None:
+    story = Story(1)
+    story.answers("ada")
+    story.report(BranchPublished(at=T0, agent="ada", branch="massgend/r1/ada"))
+    story.report(BranchPublished(at=T0, agent="winner", branch="massgend/r1/winner"))
+    assert story.run.branches == {"ada": "massgend/r1/ada", "winner": "massgend/r1/winner"}
+
+
 def test_a_late_preparation_cannot_stop_a_cancelled_run_from_closing() -> None:
     story = Story(prepared=False)
     story.closes(Cause.CANCELLED)
