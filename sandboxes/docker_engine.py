@@ -6,6 +6,7 @@ Knows nothing of specs and hardening (docker_spec) or of what a sandbox is (dock
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,6 +105,10 @@ class DockerEngine:
             if self._client is None:
                 if not self.endpoint.startswith(UNIX):
                     raise OSError(0, "only unix:// endpoints are supported")
+                # The SDK leaks the sockets of its attempts when nobody listens.
+                with socket.socket(socket.AF_UNIX) as attempt:
+                    attempt.settimeout(self._timeout_s)
+                    attempt.connect(str(self.socket))
                 self._client = docker.APIClient(
                     base_url=self.endpoint,
                     version="auto",

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 END_WITHIN_S = 5.0
 SETTLE_WITHIN_S = 5.0
 POLL_S = 0.02
+ASK_EVERY_S = 0.5
 KILLED = 137
 SAID_BYTES = 2_000
 
@@ -46,7 +47,8 @@ class DockerProcess:
         self._one_reader = asyncio.Lock()
         self._one_judge = asyncio.Lock()
         self._at_end = asyncio.Event()
-        self._output_taken = False
+        self._readers = 0
+        self._reader_left = asyncio.Event()
         self._said = b""
         self._verdict: int | SandboxError | None = None
 
@@ -61,22 +63,39 @@ class DockerProcess:
     async def close_stdin(self) -> None:
         self._stream.write_eof()
 
-    async def output(self) -> AsyncIterator[Chunk]:
-        self._output_taken = True
-        while (chunks := await self._read()) is not None:
-            for chunk in chunks:
-                yield chunk
+    def output(self) -> AsyncIterator[Chunk]:
+        self._readers += 1
+        self._reader_left.clear()
+        return self._read_on()
+
+    async def _read_on(self) -> AsyncIterator[Chunk]:
+        try:
+            while (chunks := await self._read()) is not None:
+                for chunk in chunks:
+                    yield chunk
+        finally:
+            self._readers -= 1
+            self._reader_left.set()
 
     async def wait(self) -> int:
-        """Whoever calls this without ever having called `output` has the output thrown away."""
-        if self._output_taken:
-            await self._at_end.wait()
-        else:
-            await self._drain()
+        """Output that nobody reads, or goes on reading, is thrown away."""
+        await asyncio.sleep(0)  # a reader's task that was made just before this call gets its turn first
+        while self._readers and not await self._ended_by_itself():
+            with anyio.move_on_after(ASK_EVERY_S):
+                await self._reader_left.wait()
+        while not self._readers and await self._read() is not None:
+            pass
         verdict = await self._judge()
         if isinstance(verdict, SandboxError):
             raise verdict
         return verdict
+
+    async def _ended_by_itself(self) -> bool:
+        """A reader may have stopped without letting go of its iterator, so the end of the stream is not waited for."""
+        try:
+            return self._at_end.is_set() or not (await self._engine.exec_state(self._exec_id)).running
+        except SandboxGone:
+            return True
 
     async def end(self, grace_s: float) -> None:
         """End the program and all that it started; the sandbox itself when nothing else helps."""

@@ -7,8 +7,6 @@ SandboxError
 └── SandboxGone         the container ended or was removed under us: the turn failed, start another
 """
 
-# ruff: noqa: N818 - the names say what happened; "Error" would add nothing
-
 
 class SandboxError(Exception):
     """Base of this package's errors. The message says what failed, on what, and what to do next."""

@@ -52,7 +52,8 @@ class FakeProcess:
         self._sandbox = sandbox
         self._what = what
         self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue(maxsize=16)
-        self._output_taken = False
+        self._readers = 0
+        self._reader_left = asyncio.Event()
         self._pumps = asyncio.create_task(self._pump_both())
 
     async def send(self, content: bytes) -> None:
@@ -69,15 +70,26 @@ class FakeProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
-    async def output(self) -> AsyncIterator[Chunk]:
-        self._output_taken = True
-        while (chunk := await self._next()) is not None:
-            yield chunk
+    def output(self) -> AsyncIterator[Chunk]:
+        self._readers += 1
+        self._reader_left.clear()
+        return self._read_on()
+
+    async def _read_on(self) -> AsyncIterator[Chunk]:
+        try:
+            while (chunk := await self._next()) is not None:
+                yield chunk
+        finally:
+            self._readers -= 1
+            self._reader_left.set()
 
     async def wait(self) -> int:
-        if not self._output_taken:
-            await self._drain()
-        await asyncio.shield(self._pumps)
+        await asyncio.sleep(0)  # a reader's task that was made just before this call gets its turn first
+        while self._readers and self._process.returncode is None:
+            with anyio.move_on_after(0.1):
+                await self._reader_left.wait()
+        while not self._readers and await self._next() is not None:
+            pass
         code = await self._process.wait()
         if not self._sandbox.running and code in (-signal.SIGKILL, KILLED):
             raise SandboxGone(f"{self._what}: the sandbox ended while it ran")

@@ -227,6 +227,20 @@ async def test_waiting_without_reading_throws_the_output_away(sandbox: Sandbox) 
         assert await process.wait() == 6
 
 
+async def test_waiting_after_a_reader_has_stopped_does_not_hang(sandbox: Sandbox) -> None:
+    async with sandbox.run(["bash", "-c", "head -c 5000000 /dev/zero; exit 6"]) as process:
+        async for _ in process.output():
+            break
+        with anyio.fail_after(20):
+            assert await process.wait() == 6
+    async with sandbox.run(["bash", "-c", "echo one; sleep 0.2; echo two; exit 7"]) as process:
+        kept = process.output()
+        assert (await anext(kept)).content == b"one\n"
+        with anyio.fail_after(20):
+            assert await process.wait() == 7
+        assert (await anext(kept)).content == b"two\n"
+
+
 async def test_output_of_a_slow_reader_is_whole(sandbox: Sandbox) -> None:
     size = 0
     async with sandbox.run(["bash", "-c", "head -c 3000000 /dev/zero; echo end >&2"]) as process:
