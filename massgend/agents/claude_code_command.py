@@ -27,18 +27,10 @@ CLI_RETRIES = 2
 """The gateway waits and tries again for all agents of a key; the CLI only for a connection that broke."""
 
 TOOLS = (
-    "Bash",
-    "BashOutput",
-    "KillShell",
-    "Read",
-    "Write",
-    "Edit",
-    "Glob",
-    "Grep",
-    "NotebookEdit",
-    "TodoWrite",
-    "Task",
+    *("Bash", "Read", "Write", "Edit", "Glob", "Grep", "NotebookEdit"),
+    *("Task", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate"),
 )
+"""What acts in the sandbox. Not WebSearch: the provider would run it, past the egress list."""
 
 
 def bundled_cli() -> Path:
@@ -97,6 +89,8 @@ def cli_environment(token: str) -> Mapping[str, str]:
         "ANTHROPIC_BASE_URL": BASE_URL,
         "ANTHROPIC_API_KEY": token,
         "CLAUDE_CODE_MAX_RETRIES": str(CLI_RETRIES),
+        "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         "CLAUDE_CODE_DISABLE_LEGACY_MODEL_REMAP": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",

@@ -24,7 +24,7 @@ from pydantic import (
 from massgend.domain.run import DecidedBy, Phase, Status
 from snapshots.repository import MergeMode
 
-RESERVED_NAMES = frozenset({"winner", "base", "head"})
+RESERVED_NAMES = frozenset({"winner", "base", "before-merge", "head"})
 NAME_PATTERN = r"[A-Za-z][A-Za-z0-9_-]{0,39}"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 
@@ -50,7 +50,7 @@ def _check_name(name: str) -> str:
 Name = Annotated[str, AfterValidator(_check_name)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200_000)]
 Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
-Size = Annotated[int, BeforeValidator(parse_size)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]
 
 
 class Model(BaseModel):

@@ -100,7 +100,8 @@ async def deliver(ports: Ports, run: Run, effect: Deliver) -> Delivery:
         run=run.id,
         commit=answer.snapshot.commit,
         into=base.branch,
-        mode=task.merge,
+        # Without a branch at the start there is none to merge into, whatever is checked out by now.
+        mode=task.merge if base.branch is not None else MergeMode.BRANCH,
         message=merge_message(run, answer),
     )
     return delivery_of(report, task.merge)

@@ -38,6 +38,7 @@ async def merge_answer(
             commit=branch.commit,
             into=into,
             mode=mode,
+            named_by_user=into is not None,
             message=await _message(runs, branch.run, branch.agent),
         )
     except SnapshotError as error:

@@ -1,0 +1,98 @@
+"""keys.toml: keys (or commands that print them) and base URLs, one table a provider, for its owner's eyes only."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from massgend.gateway.key_variables import Scheme
+from massgend.gateway.wires import Wire
+
+MAX_BYTES = 256 * 1024
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+_RESERVED = frozenset({"v1", "v1beta"})
+
+
+class KeysError(Exception):
+    """A key cannot be had. The message says from where and why, and never holds a key."""
+
+
+def check_base_url(url: str) -> str:
+    """https://host[/path], http://... or unix:///path/to.sock. Raises ValueError."""
+    if re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s?#]*)?|unix:///[^\s?#]+", url) is None:
+        raise ValueError("write https://host/path, http://host/path or unix:///path, without user, query or fragment")
+    return url.rstrip("/")
+
+
+class KeyEntry(BaseModel):
+    """One provider's table. A provider that massgend does not know needs `wire` and `base_url`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    wire: Wire | None = None
+    base_url: Annotated[str, AfterValidator(check_base_url)] | None = None
+    key: str | None = Field(default=None, repr=False)
+    command: tuple[str, ...] | None = Field(default=None, min_length=1)
+    timeout_s: float = Field(default=10.0, gt=0, le=120)
+    keep_s: float | None = Field(default=None, gt=0, description="Seconds after which the command is asked again.")
+    scheme: Scheme = Scheme.API_KEY
+
+
+_FILE = TypeAdapter(dict[str, KeyEntry])
+
+
+class KeyFile:
+    """Read again whenever it changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp: tuple[int, int, int] | None = None
+        self._entries: Mapping[str, KeyEntry] = {}
+
+    def entries(self) -> Mapping[str, KeyEntry]:
+        """Empty when there is no file. Raises KeysError, also when others could read or write it."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise KeysError(f"{self.path} cannot be opened: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            self._check(status)
+            stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
+            if stamp != self._stamp:
+                self._entries = _parse(file.read(MAX_BYTES), self.path)
+                self._stamp = stamp
+        return self._entries
+
+    def _check(self, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
+            raise KeysError(f"{self.path} is not a file of keys")
+        if status.st_uid != os.geteuid():
+            raise KeysError(f"{self.path} belongs to another user: it is not used")
+        if status.st_mode & 0o077:
+            mode = stat.S_IMODE(status.st_mode)
+            raise KeysError(f"{self.path} may be read by others (mode {mode:04o}): chmod 600 {self.path}")
+
+
+def _parse(content: bytes, path: Path) -> Mapping[str, KeyEntry]:
+    try:
+        entries = _FILE.validate_python(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise KeysError(f"{path} is not TOML") from None  # the parser's message could quote a key
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise KeysError(f"{path}: {where}: {first['msg']}") from None
+    for name in entries:
+        if _NAME.fullmatch(name) is None or name in _RESERVED:
+            raise KeysError(f"{path}: '{name}' cannot be a provider's name: use small letters, digits and -")
+    return entries

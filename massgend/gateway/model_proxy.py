@@ -1,0 +1,224 @@
+"""One turn's way to the models: checks a call, passes the answer on as it comes, and counts what it used.
+
+Must not buffer, re-encode or interpret what it passes on; must not answer in any but the provider's own format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from time import monotonic
+
+from aiohttp import web
+
+from massgend.gateway.bodies import ModelRules, Prepared, UsageHider, prepare
+from massgend.gateway.meter import Ledger
+from massgend.gateway.prices import Prices
+from massgend.gateway.refusals import Kind, Refusal, body_of, last_event, status_of
+from massgend.gateway.secret import LeakWatch, Secret
+from massgend.gateway.upstream import Outgoing, Reply, Upstream
+from massgend.gateway.usage import Usage, UsageReader
+from massgend.gateway.wires import Operation, Provider, Wire, allowed_headers, find_call, find_provider
+
+WRITE_S = 120.0
+"""How long a program inside may leave its answer unread before it is cut off."""
+
+
+class Ended(StrEnum):
+    COMPLETE = "complete"
+    REFUSED = "refused"
+    CLIENT_GONE = "client_gone"
+    UPSTREAM_GONE = "upstream_gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCall:
+    """One call as it ended. `model` as the provider was asked; `cost_usd` None: unknown. Never holds what was said."""
+
+    agent: str
+    provider: str
+    operation: Operation
+    model: str | None
+    status: int
+    ended: Ended
+    usage: Usage
+    cost_usd: float | None
+    first_byte_s: float | None
+    duration_s: float
+    problem: str | None = None
+
+
+@dataclass(kw_only=True)
+class _Progress:
+    """What is known of a call while it runs."""
+
+    began: float
+    reader: UsageReader | None = None
+    prepared: Prepared | None = None
+    response: web.StreamResponse | None = None
+    status: int = 0
+    ended: Ended = Ended.CLIENT_GONE
+    first_byte_s: float | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProxy:
+    """Serves an agent's calls. `called` is told of each generating call that went out; it must not block."""
+
+    agent: str
+    providers: Callable[[], Mapping[str, Provider]]
+    rules: ModelRules
+    upstream: Upstream
+    ledger: Ledger
+    prices: Prices
+    called: Callable[[ModelCall], None]
+    alive: Callable[[], bool] = field(default=lambda: True)
+
+    async def serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
+        """The guard has checked the token already."""
+        progress = _Progress(began=monotonic())
+        provider, _ = find_provider(request.raw_path.partition("?")[0], self.providers())
+        try:
+            outgoing = await self._accept(request, token)
+            progress.prepared = outgoing.prepared
+            async with self.upstream.open(outgoing) as reply:
+                await self._pass_on(request, reply, progress)
+        except Refusal as refusal:
+            return await self._end_badly(request, provider.wire, refusal, progress)
+        except ConnectionError:
+            progress.ended = Ended.CLIENT_GONE
+        finally:
+            self._account(progress)
+        assert progress.response is not None
+        return progress.response
+
+    async def _accept(self, request: web.Request, token: Secret) -> Outgoing:
+        call = find_call(request.method, request.raw_path, self.providers())
+        if call is None:
+            raise Refusal(Kind.NOT_SERVED, "massgend: this path is not served to agents")
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            raise Refusal(
+                Kind.TOO_LARGE, f"massgend: a request may have {self.rules.max_body_bytes} bytes at most"
+            ) from None
+        prepared = prepare(call, body, self.rules)
+        if call.generates:
+            self._check_budget(prepared)
+        headers = allowed_headers(request.headers.items())
+        return Outgoing(agent=self.agent, prepared=prepared, headers=headers, token=token)
+
+    def _check_budget(self, prepared: Prepared) -> None:
+        reason = self.ledger.why_refused(self.agent)
+        if reason is not None:
+            raise Refusal(Kind.BUDGET, f"massgend: {reason}")
+        model = prepared.model or ""
+        if self.ledger.needs_prices(self.agent) and not self.prices.knows(model):
+            raise Refusal(
+                Kind.BUDGET,
+                f"massgend: max_cost is set, but no price is known for the model {model[:200]}: add it to prices.toml, "
+                "or bound the run by max_tokens instead",
+            )
+
+    async def _pass_on(self, request: web.Request, reply: Reply, progress: _Progress) -> None:
+        prepared = progress.prepared
+        assert prepared is not None
+        events = reply.content_type.startswith("text/event-stream")
+        reader = progress.reader = UsageReader(prepared.call.operation, events=events)
+        watch = LeakWatch(reply.secrets)
+        hider = UsageHider() if prepared.hides_usage and events else None
+        response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.content_type, **reply.headers})
+        progress.status = reply.status
+        async for chunk in reply.chunks:
+            if watch.completes(chunk):
+                raise Refusal(Kind.UPSTREAM, "massgend: the answer held massgend's own key and was cut off")
+            if progress.response is None:
+                await response.prepare(request)
+                progress.response = response
+                progress.first_byte_s = monotonic() - progress.began
+            shown = chunk if hider is None else hider.feed(chunk)
+            if shown:
+                await _bounded(response.write(shown))
+            reader.feed(chunk)
+            if not self.alive():
+                raise ConnectionAbortedError
+        reader.finish()
+        progress.ended = Ended.COMPLETE
+        if progress.response is None:
+            await response.prepare(request)
+            progress.response = response
+        if hider is not None and (rest := hider.finish()):
+            await _bounded(response.write(rest))
+        await response.write_eof()
+
+    async def _end_badly(
+        self, request: web.Request, wire: Wire, refusal: Refusal, progress: _Progress
+    ) -> web.StreamResponse:
+        progress.problem = refusal.message
+        if progress.response is None:
+            progress.ended = Ended.REFUSED
+            response = refused(wire, refusal)
+            progress.status = response.status
+            return response
+        progress.ended = Ended.UPSTREAM_GONE
+        prepared, reader = progress.prepared, progress.reader
+        assert prepared is not None
+        assert reader is not None
+        if reader.between_events and prepared.stream:
+            await _bounded(progress.response.write(last_event(prepared.call.operation, wire, refusal)))
+            await progress.response.write_eof()
+        elif request.transport is not None:
+            # In the middle of an event nothing can be said any more: the client must see that the answer is not whole.
+            request.transport.abort()
+        return progress.response
+
+    def _account(self, progress: _Progress) -> None:
+        prepared = progress.prepared
+        if prepared is None or not prepared.call.generates:
+            return
+        usage = progress.reader.usage if progress.reader is not None else Usage(complete=True)
+        model = prepared.model or ""
+        cost = self.prices.cost_usd(model, usage) if progress.reader is not None else 0.0
+        self.ledger.add(self.agent, usage, cost)
+        self.called(
+            ModelCall(
+                agent=self.agent,
+                provider=prepared.call.provider.name,
+                operation=prepared.call.operation,
+                model=prepared.model,
+                status=progress.status,
+                ended=progress.ended,
+                usage=usage,
+                cost_usd=cost,
+                first_byte_s=progress.first_byte_s,
+                duration_s=monotonic() - progress.began,
+                problem=progress.problem,
+            )
+        )
+
+
+async def _bounded(writing: Awaitable[None]) -> None:
+    """A program that does not read its answer must not hold the key's place for ever."""
+    try:
+        async with asyncio.timeout(WRITE_S):
+            await writing
+    except TimeoutError:
+        raise ConnectionAbortedError from None
+
+
+def refused(wire: Wire, refusal: Refusal) -> web.Response:
+    """The refusal as a whole answer: our own headers only."""
+    headers = {}
+    if refusal.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, round(refusal.retry_after_s)))
+    if not refusal.may_be_retried:
+        headers["x-should-retry"] = "false"
+    return web.Response(
+        status=status_of(wire, refusal),
+        body=body_of(wire, refusal),
+        content_type="application/json",
+        headers=headers,
+    )
