@@ -17,7 +17,7 @@ import anyio
 from anyio import to_thread
 
 from snapshots import disk, folders, freezing, recording, records, views, workspaces
-from snapshots.errors import GitFailed, SnapshotFailed
+from snapshots.errors import GitFailed, SnapshotError, SnapshotFailed
 from snapshots.layout import AgentFolder, Layout, ref_folder
 from snapshots.names import checked_id, checked_name
 from snapshots.planting import Owner
@@ -69,7 +69,7 @@ class DirectoryStore:
                 workspaces.create(base, workspace, branch, folder, self._owner)
 
         async with self._lock(workspace):
-            await self._in_thread(create)
+            await self._in_thread(create, f"making the workspace of {workspace.agent}")
         return Workspace(id=workspace, path=folder.workspace, home=folder.home)
 
     async def freeze(
@@ -97,7 +97,7 @@ class DirectoryStore:
             owner=self._owner,
         )
         async with self._lock(workspace):
-            return await self._in_thread(lambda: self._freeze(request))
+            return await self._in_thread(lambda: self._freeze(request), f"recording the workspace of {workspace.agent}")
 
     async def snapshots(self, base: Base, workspace: WorkspaceId) -> tuple[Snapshot, ...]:
         def read() -> tuple[Snapshot, ...]:
@@ -110,7 +110,7 @@ class DirectoryStore:
             return tuple(one.snapshot(workspace, self._layout.tree(one.tree_id)) for one in found)
 
         async with self._lock(workspace):
-            return await self._in_thread(read)
+            return await self._in_thread(read, f"reading the snapshots of {workspace.agent}")
 
     async def open_view(self, snapshot: Snapshot, *, run: str, agent: str, turn: int, label: str) -> View:
         scratch = self._layout.view(run=run, agent=agent, turn=turn, label=label)
@@ -118,19 +118,25 @@ class DirectoryStore:
 
     async def close_views(self, run: str, agent: str, turn: int | None = None) -> None:
         scratch = self._layout.agent(WorkspaceId(run=run, agent=agent)).scratch
-        await self._in_thread(lambda: folders.remove(scratch if turn is None else scratch / str(int(turn))))
+        await self._in_thread(
+            lambda: folders.remove(scratch if turn is None else scratch / str(int(turn))),
+            f"deleting the scratch of {agent}",
+        )
 
     async def open_check(self, snapshot: Snapshot, *, run: str, name: str) -> View:
         return await self._open(snapshot, self._layout.check(run=run, name=name), masking=False)
 
     async def close_check(self, run: str, name: str) -> None:
         scratch = self._layout.check(run=run, name=name)
-        await self._in_thread(lambda: folders.remove(scratch))
+        await self._in_thread(lambda: folders.remove(scratch), f"deleting the scratch of check {name}")
 
     async def changed(self, base: Base, workspace: WorkspaceId) -> bool:
         folder = self._layout.agent(workspace)
         async with self._lock(workspace):
-            return await self._in_thread(lambda: freezing.differs(base, workspace, folder, self._owner))
+            return await self._in_thread(
+                lambda: freezing.differs(base, workspace, folder, self._owner),
+                f"looking at the workspace of {workspace.agent}",
+            )
 
     async def usage(self, runs: Sequence[str] | None = None) -> tuple[Usage, ...]:
         def measure() -> tuple[Usage, ...]:
@@ -138,17 +144,17 @@ class DirectoryStore:
             held = ((run, disk.measure(self._folders(run))) for run in wanted)
             return tuple(Usage(run=run, size_bytes=one.size_bytes, files=one.files) for run, one in held)
 
-        return await self._in_thread(measure)
+        return await self._in_thread(measure, "measuring the disk")
 
     async def release_trees(self, run: str) -> None:
         def release() -> None:
             for tree in self._trees(run):
                 folders.remove(tree)
 
-        await self._in_thread(release)
+        await self._in_thread(release, f"releasing the trees of run {run}")
 
     async def delete_run(self, run: str) -> int:
-        return await self._in_thread(lambda: self._delete(run))
+        return await self._in_thread(lambda: self._delete(run), f"deleting run {run}")
 
     async def _open(self, snapshot: Snapshot, scratch: Path, *, masking: bool) -> View:
         def make() -> View:
@@ -165,7 +171,7 @@ class DirectoryStore:
                 raise SnapshotFailed(f"the view of {snapshot.ref} could not be made: {error}") from error
 
         async with self._lock(snapshot.workspace):
-            return await self._in_thread(make)
+            return await self._in_thread(make, f"making a view of {snapshot.ref}")
 
     def _freeze(self, request: freezing.Freeze) -> FreezeResult:
         try:
@@ -225,12 +231,23 @@ class DirectoryStore:
         doomed = self._folders(run)
         freed = disk.measure(doomed).freed_bytes
         for bare in self._layout.repos.glob("*.git"):
-            for prefix in (f"refs/massgend/{checked_id(run)}/", f"refs/massgend-submodules/{run}/"):
-                recording.delete_refs(bare, recording.refs_below(bare, prefix))
+            prefixes = (f"refs/massgend/{checked_id(run)}/", f"refs/massgend-submodules/{run}/")
+            refs = [ref for prefix in prefixes for ref in recording.refs_below(bare, prefix)]
+            if refs:
+                recording.delete_refs(bare, refs)
+                freed += self._collect_garbage(bare)
         # The run's own folder last: its records are what tells which trees are its.
         for folder in reversed(doomed):
             folders.remove(folder)
         return freed
+
+    def _collect_garbage(self, bare: Path) -> int:
+        before = disk.measure([bare]).size_bytes
+        try:
+            recording.collect_garbage(bare)
+        except GitFailed:
+            return 0  # a full disk, a huge history: the refs are gone, the next deletion tries again
+        return max(0, before - disk.measure([bare]).size_bytes)
 
     def _folders(self, run: str) -> list[Path]:
         return [self._layout.run(run), *self._trees(run)]
@@ -257,5 +274,9 @@ class DirectoryStore:
     def _lock(self, workspace: WorkspaceId) -> anyio.Lock:
         return self._locks.setdefault(workspace, anyio.Lock())
 
-    async def _in_thread(self, call: Callable[[], _Result]) -> _Result:
-        return await to_thread.run_sync(call, limiter=self._limiter)
+    async def _in_thread(self, call: Callable[[], _Result], what: str) -> _Result:
+        """Run a call in a thread; when the disk says no, say what it was that failed."""
+        try:
+            return await to_thread.run_sync(call, limiter=self._limiter)
+        except OSError as error:
+            raise SnapshotError(f"{what} failed: {error}") from error

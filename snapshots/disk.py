@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from snapshots.folders import position
+from snapshots.folders import Position, position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class _Inode:
 
 
 def measure(folders: Iterable[Path]) -> Held:
-    """Folders that do not exist hold nothing. Raises OSError."""
+    """Folders that do not exist hold nothing; one that is being changed meanwhile is measured roughly. OSError."""
     inodes: dict[tuple[int, int], _Inode] = {}
     folder_bytes = 0
     for folder in folders:
@@ -49,22 +50,36 @@ def _measure_one(folder: Path, inodes: dict[tuple[int, int], _Inode]) -> int:
             if levels[-1]:
                 try:
                     here.down(levels[-1].pop())
-                except PermissionError:
-                    continue  # an overlay's work folder: root's, and empty
+                except OSError:
+                    continue  # gone meanwhile, or an overlay's work folder: root's, and empty
                 levels.append([])
                 folder_bytes += _count(here.fd, inodes, levels[-1])
             else:
                 levels.pop()
-                if levels:
-                    here.up()
+                if levels and not _up(here):
+                    break
     return folder_bytes
+
+
+def _up(here: Position) -> bool:
+    """False: the folder was moved away while we were in it."""
+    try:
+        here.up()
+    except OSError as error:
+        if error.errno not in (errno.ESTALE, errno.ENOENT):
+            raise
+        return False
+    return True
 
 
 def _count(fd: int, inodes: dict[tuple[int, int], _Inode], below: list[str]) -> int:
     folder_bytes = 0
     with os.scandir(fd) as found:
         for entry in found:
-            status = entry.stat(follow_symlinks=False)
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
             if entry.is_dir(follow_symlinks=False):
                 folder_bytes += status.st_blocks * 512
                 below.append(entry.name)

@@ -44,6 +44,8 @@ def is_submodule_ref(ref: str) -> bool:
 
 def refused_by_git(name: str) -> bool:
     """Would git refuse this file name because some system reads it as `.git` (case, HFS+, NTFS)?"""
+    if name.isascii() and name[:1] not in ".gG" and "\\" not in name:
+        return False  # nearly every name there is
     if _DOT_GIT.fullmatch(_HFS_IGNORES.sub("", name)):
         return True
     return "\\" in name and any(_DOT_GIT.fullmatch(part) for part in name.split("\\"))

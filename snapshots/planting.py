@@ -97,34 +97,38 @@ def _link(entry: Entry, old: Trail, new: Position) -> bool:
 
 
 def _copy(entry: Entry, source: int, new: int, owner: Owner) -> None:
-    if entry.is_link:
-        os.symlink(os.readlink(entry.name, dir_fd=source), entry.name, dir_fd=new)
-    else:
-        _copy_file(entry, source, new)
+    if not entry.is_link:
+        _copy_file(entry, source, new, owner)
+        return
+    os.symlink(os.readlink(entry.name, dir_fd=source), entry.name, dir_fd=new)
     if owner.change:
         os.chown(entry.name, owner.uid, owner.gid, dir_fd=new, follow_symlinks=False)
-    if not entry.is_link:
-        os.chmod(entry.name, stat.S_IMODE(entry.mode) & _PERMISSIONS, dir_fd=new)
     os.utime(entry.name, ns=(entry.mtime_ns, entry.mtime_ns), dir_fd=new, follow_symlinks=False)
 
 
-def _copy_file(entry: Entry, source: int, new: int) -> None:
+def _copy_file(entry: Entry, source: int, new: int, owner: Owner) -> None:
     # O_NONBLOCK: should a pipe have taken the file's place, opening it must not wait for a writer.
     reading = os.open(entry.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
     try:
-        found = os.fstat(reading)
-        if not stat.S_ISREG(found.st_mode) or (found.st_dev, found.st_ino) != (entry.device, entry.inode):
-            raise StillChangingError(errno.ESTALE, "changed while it was being read", entry.path)
+        _must_be(entry, os.fstat(reading))
         writing = os.open(entry.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=new)
         try:
             _copy_bytes(reading, writing, entry.size)
-            after = os.fstat(reading)
-            if (after.st_size, after.st_ctime_ns) != (entry.size, entry.ctime_ns):
-                raise StillChangingError(errno.ESTALE, "changed while it was being read", entry.path)
+            if owner.change:
+                os.fchown(writing, owner.uid, owner.gid)
+            os.fchmod(writing, stat.S_IMODE(entry.mode) & _PERMISSIONS)
+            os.utime(writing, ns=(entry.mtime_ns, entry.mtime_ns))
         finally:
             os.close(writing)
+        _must_be(entry, os.fstat(reading))
     finally:
         os.close(reading)
+
+
+def _must_be(entry: Entry, found: os.stat_result) -> None:
+    seen = (entry.mode, entry.device, entry.inode, entry.size, entry.ctime_ns)
+    if (found.st_mode, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns) != seen:
+        raise StillChangingError(errno.ESTALE, "changed while it was being read", entry.path)
 
 
 def _copy_bytes(reading: int, writing: int, size: int) -> None:
@@ -144,7 +148,8 @@ def _copy_bytes(reading: int, writing: int, size: int) -> None:
                 raise
         else:
             return
-    while chunk := os.read(reading, _CHUNK_BYTES):
+    while size > 0 and (chunk := os.read(reading, _CHUNK_BYTES)):
+        size -= len(chunk)
         rest = memoryview(chunk)
         while rest:
             rest = rest[os.write(writing, rest) :]

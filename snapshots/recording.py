@@ -42,12 +42,12 @@ class Wording:
 
 def list_files(bare: Path, commit: str) -> dict[str, TreeEntry]:
     """Every path of a commit, submodules as their gitlink. Raises GitFailed."""
-    listing = Git.ours(bare).run("ls-tree", "-r", "-z", "--full-tree", commit)
+    listing = os.fsdecode(Git.ours(bare).run("ls-tree", "-r", "-z", "--full-tree", commit))
     found: dict[str, TreeEntry] = {}
-    for line in listing.split(b"\0")[:-1]:
-        about, _, path = line.partition(b"\t")
-        mode, _, oid = about.decode().split(" ")
-        found[os.fsdecode(path)] = TreeEntry(mode=mode, oid=oid)
+    for line in listing.split("\0")[:-1]:
+        about, _, path = line.partition("\t")
+        mode, _, oid = about.split(" ")
+        found[path] = TreeEntry(mode, oid)
     return found
 
 
@@ -91,6 +91,13 @@ def delete_refs(bare: Path, refs: Iterable[str]) -> None:
     commands = b"".join(b"delete " + os.fsencode(ref) + b"\0" + b"\0" for ref in refs)
     if commands:
         Git.ours(bare).run("update-ref", "-z", "--stdin", stdin=commands)
+
+
+def collect_garbage(bare: Path) -> None:
+    """Drop objects that nothing reaches. Young ones stay: another run's freeze may be about to point a ref at them."""
+    git = Git.ours(bare)
+    git.run("repack", "-q", "-A", "-d", "-l", "--unpack-unreachable=1.hour.ago")
+    git.run("prune", "--expire=1.hour.ago")
 
 
 def snapshot_refs(bare: Path, run: str, agent: str, base: str) -> list[tuple[str, str]]:

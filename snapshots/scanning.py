@@ -170,7 +170,8 @@ def _why_not(name: str, status: os.stat_result, fd: int, prefix_bytes: int) -> W
         return Why.NAME if refused_as_link(name) else None
     if kind not in (stat.S_IFREG, stat.S_IFDIR):
         return Why.SPECIAL
-    if prefix_bytes + len(os.fsencode(name)) > LONGEST_PATH_BYTES:
+    # A name is at most 255 bytes: most paths need not be measured.
+    if prefix_bytes > LONGEST_PATH_BYTES - 255 and prefix_bytes + len(os.fsencode(name)) > LONGEST_PATH_BYTES:
         return Why.TOO_DEEP
     # Root may read all; an ordinary daemon shares the agent's uid and can be locked out by a mode.
     need = 0o500 if kind == stat.S_IFDIR else 0o400

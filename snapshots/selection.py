@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from snapshots.names import shown, shown_bytes
 from snapshots.scanning import Entry
 from snapshots.snapshot import Budget
 
 
-@dataclass(frozen=True, kw_only=True)
-class TreeEntry:
+class TreeEntry(NamedTuple):
     """A path in a commit: its git mode and the id of its blob (or of a submodule's commit)."""
 
     mode: str

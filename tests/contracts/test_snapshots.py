@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from snapshots.errors import GitFailed
 from snapshots.snapshot import OverBudget, Unchanged, WorkspaceId
 from tests.support import git_repos
 from tests.support.stores import ADA, BOB, Stand, content_of, stand
@@ -303,3 +304,25 @@ def test_ids_that_could_leave_the_state_folder_are_refused(here: Stand, bad: str
 def test_snapshot_names_that_no_ref_can_have_are_refused(here: Stand, bad: str) -> None:
     with pytest.raises(ValueError, match="is not a name"):
         here.freeze(bad)
+
+
+def test_what_a_deleted_run_recorded_is_freed_once_it_is_old_and_other_runs_keep_theirs(here: Stand) -> None:
+    (here.path / "big").write_bytes(os.urandom(2_000_000))
+    snapshot = here.frozen()
+    other = WorkspaceId(run="r2", agent="ada")
+    here.git("update-ref", "refs/massgend/r2/base", here.base.commit)
+    kept = anyio.run(here.store.create_workspace, replace(here.base, run="r2"), other, "massgend/ada")
+    (kept.path / "kept").write_text("x")
+    second = replace(here, base=replace(here.base, run="r2"), workspace=kept)
+    mine = second.frozen("1", agent=other)
+    long_ago = time.time() - 7200
+    for path in (here.base.bare / "objects").rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    here.delete_run("r1")
+    assert here.git("cat-file", "-t", mine.commit) == b"commit\n"
+    here.git("fsck", "--strict", "--connectivity-only")
+    with pytest.raises(GitFailed):
+        here.git("cat-file", "-e", snapshot.commit)
+    again = second.restarted()
+    (kept.path / "more").write_text("x")
+    assert again.frozen("2", agent=other).paths == ("more",)
