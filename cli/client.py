@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One event of a run's stream. `id` None: it is not in the journal (what an agent does at the moment)."""
+    """One event of a run's stream. `id`: of the newest event so far that is in the journal, to go on from."""
 
     type: str
     id: str | None
@@ -61,10 +62,10 @@ class LogTail:
 class Client:
     """One daemon. Calls block; each has a timeout. Raises DaemonDown when nobody answers, Refused when it says no."""
 
-    def __init__(self, socket: Path) -> None:
-        self.socket = socket
+    def __init__(self, socket_path: Path) -> None:
+        self.socket = socket_path
         self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://localhost", timeout=CALL_TIMEOUT_S
+            transport=httpx.HTTPTransport(uds=str(socket_path)), base_url="http://localhost", timeout=CALL_TIMEOUT_S
         )
 
     def __enter__(self) -> Client:
@@ -111,6 +112,8 @@ class Client:
         headers = {} if after is None else {"Last-Event-ID": after}
         timeout = httpx.Timeout(CALL_TIMEOUT_S, read=SILENCE_S)
         path = f"/runs/{_part(run_id)}/events"
+        with self._translated():
+            self._knock()
         with self._translated(), connect_sse(self._http, "GET", path, headers=headers, timeout=timeout) as source:
             if source.response.is_error:
                 source.response.read()
@@ -144,16 +147,23 @@ class Client:
         content = None if body is None else body.model_dump_json().encode()
         headers = {} if content is None else {"Content-Type": "application/json"}
         with self._translated():
+            self._knock()
             answer = self._http.request(method, path, content=content, headers=headers, timeout=timeout_s)
         if answer.is_error:
             raise _refusal(answer)
         return answer
 
+    def _knock(self) -> None:
+        """Is anybody there? Asked apart, because httpx leaves a socket open when a connection is refused."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.settimeout(CALL_TIMEOUT_S)
+            door.connect(str(self.socket))
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except httpx.ConnectError:
+        except (httpx.ConnectError, OSError):
             raise DaemonDown(f"massgend is not running (nobody answers at {self.socket}): massgend up") from None
         except httpx.TimeoutException:
             raise DaemonDown(f"massgend did not answer in time at {self.socket}: see massgend doctor") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -237,3 +238,9 @@ def _alternatives(one: dict[str, Any], schema: dict[str, Any]) -> Iterator[dict[
     for choice in (*one.get("oneOf", ()), *one.get("anyOf", ())):
         yield from _alternatives(choice, schema)
     yield one
+
+
+def schema_text() -> str:
+    """The file's JSON schema, for editors, as docs/schema/run.schema.json holds it."""
+    schema = RunConfig.model_json_schema()
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=2) + "\n"

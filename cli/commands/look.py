@@ -88,7 +88,10 @@ def cancel(run_id: RunId) -> None:
 
     with opened() as client:
         line = client.cancel(run_id)
-    print(f"Run {line.run_id} is being cancelled; its work is kept: massgend show {line.run_id}")
+    if line.ended_at is not None:
+        print(f"Run {line.run_id} has ended already ({line.status}): massgend show {line.run_id}")
+    else:
+        print(f"Run {line.run_id} is being cancelled; its work is kept: massgend show {line.run_id}")
 
 
 def gc(
@@ -143,10 +146,13 @@ def _print(found: GcView, *, json: bool) -> None:
     for line in found.lines:
         word = line.action if found.dry_run else {"delete": "deleted", "keep": "kept"}[line.action]
         merged = "merged" if line.merged else "not merged"
-        print(
-            f"{word:<8}{line.run_id}  {line.status}, {merged}, {shown_age(line.age_s)} old, "
-            f"{shown_size(line.size_bytes)}  {clean(line.why)}".rstrip()
-        )
-    count = sum(line.action == "delete" for line in found.lines)
-    verb = "would be freed" if found.dry_run else "freed"
-    print(f"{plural(count, 'run')}, {shown_size(found.freed_bytes)} {verb}." if found.lines else "No ended runs.")
+        about = f"{line.status}, {merged}, {shown_age(line.age_s)} old, {shown_size(line.size_bytes)}"
+        print(f"{word:<8}{line.run_id}  {about}")
+        if line.why:
+            print(f"        {clean(line.why)}")
+    if not found.lines:
+        print("No ended runs.")
+        return
+    going = [line for line in found.lines if line.action == "delete"]
+    size = sum(line.size_bytes for line in going) if found.dry_run else found.freed_bytes
+    print(f"{plural(len(going), 'run')}, {shown_size(size)} {'would be freed' if found.dry_run else 'freed'}.")

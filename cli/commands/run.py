@@ -154,7 +154,7 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
     import sys
 
     from cli.follow import exit_code, follow
-    from cli.screens import JsonScreen, LiveScreen, PlainScreen, Screen, is_live, print_lines, terminal
+    from cli.screens import JsonScreen, LiveScreen, PlainScreen, Screen, is_live, print_lines, say, terminal
 
     console = terminal()
     screen: Screen
@@ -165,7 +165,11 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
     else:
         screen = PlainScreen(console)
     interrupts.watch(run_id, screen.note)
-    view = follow(client, run_id, screen)
+    try:
+        view = follow(client, run_id, screen)
+    except KeyboardInterrupt:
+        say(f"Run {run_id} is being cancelled without you: massgend show {run_id}")
+        raise
     if json:
         raise typer.Exit(exit_code(view, interrupted=interrupts.asked))
     from cli.report import next_steps, report

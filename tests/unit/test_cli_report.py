@@ -1,0 +1,142 @@
+"""How a run's end reads at 80 columns, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli.errors import Exit
+from cli.follow import exit_code
+from cli.report import Place, merge_report, next_steps, report
+from massgend.api.schemas import RunView
+from massgend.domain.run import Status
+from tests.support.run_views import answer, merge, view
+
+HERE = Place(folder=Path("/repo/src"), repository=Path("/repo"))
+AWAY = Place(folder=Path("/home"), repository=None)
+
+
+def lines(shown: RunView, *, width: int = 80, place: Place = HERE) -> list[str]:
+    return [line.plain for line in [*report(shown, width=width), *next_steps(shown, width=width, place=place)]]
+
+
+def test_a_delivered_run_reads_well_at_eighty_columns() -> None:
+    assert lines(view()) == [
+        "",
+        "Delivered massgend/k3m9q2/winner was merged into main (fast-forward).",
+        "Why       bob's answer 1 won with 2 of 2 votes.",
+        "",
+        "  answer  votes  checks       files  summary",
+        "* bob.1       2  unit passed      2  better",
+        "  ada.1       0  unit FAILED      2  plain",
+        "",
+        "Votes     ada -> bob.1  it works",
+        "          bob -> bob.1  it works",
+        "Check     ada.1 fails unit: AssertionError: 2 != 3",
+        "",
+        "Branches  massgend/k3m9q2/ada massgend/k3m9q2/bob",
+        "Changed   index.html | 3 +++",
+        "          1 file changed, 3 insertions(+)",
+        "",
+        "Next      massgend diff k3m9q2  # what it changed",
+        "          massgend diff k3m9q2 ada  # what another one changed",
+        "          git switch massgend/k3m9q2/ada  # try that one",
+        "          massgend merge k3m9q2 ada  # take it",
+        "Undo      git -C /repo reset --keep abc",
+    ]
+
+
+def test_commands_name_the_repository_for_who_stands_elsewhere() -> None:
+    shown = lines(view(), place=AWAY)
+    assert "Next      massgend diff k3m9q2 --repo /repo  # what it changed" in shown
+    below = lines(view(), place=Place(folder=Path("/"), repository=None))
+    assert "Next      massgend diff k3m9q2 --repo repo  # what it changed" in below
+
+
+def test_commands_are_never_clipped() -> None:
+    command = "git -C /" + "long/" * 40 + "repo reset --keep abc"
+    assert f"Undo      {command}" in lines(view(merge=merge(commands=(command,))), width=60)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_all_but_commands_fits_the_width(width: int) -> None:
+    long = view(
+        answers=(answer("ada", summary="word " * 90), answer("bob", summary="\x1b[31m" + "x" * 300)),
+        reason="reason " * 40,
+        merge=merge(risky=(".envrc", ".github/workflows/x.yml"), stat=tuple(f" f{n} | 1 +" for n in range(40))),
+        warnings=("warning " * 30,),
+        trouble=("trouble " * 30,),
+    )
+    for line in report(long, width=width):
+        assert line.cell_len <= width
+        assert "\x1b" not in line.plain
+
+
+def test_risky_files_are_warned_of() -> None:
+    shown = "\n".join(lines(view(merge=merge(risky=(".envrc", "a\nb")))))
+    assert "Careful   it brought files that can run code on your side; look at them first:" in shown
+    assert ".envrc, a b" in shown
+
+
+def test_a_decision_that_was_not_merged_says_why_and_how() -> None:
+    refused = merge(merged=False, reason="you have uncommitted changes in a.", commands=("git stash", "git merge x"))
+    shown = lines(view(status=Status.DECIDED, merge=refused))
+    assert shown[1:4] == [
+        "Decided, not merged: bob's answer 1 won with 2 of 2 votes.",
+        "Merge     you have uncommitted changes in a.",
+        "",
+    ]
+    assert shown[-2:] == ["By hand   git stash", "          git merge x"]
+
+
+def test_scripted_agents_are_said_to_be_scripted() -> None:
+    assert "(scripted agents)" in lines(view(scripted=True))[1]
+
+
+def test_a_failed_run_says_what_failed_and_where_to_read() -> None:
+    agents = tuple(agent.model_copy(update={"last_failure": "it crashed\nat line 3"}) for agent in view().agents)
+    failed = view(
+        status=Status.FAILED, reason="Every agent failed.", answers=(), votes=(), tally=(), checks=(), branches={},
+        merge=None, winner=None, winner_answer=None, agents=agents,
+    )  # fmt: skip
+    shown = lines(failed)
+    assert shown[1] == "Failed    Every agent failed."
+    assert "Failure   ada: it crashed" in shown
+    assert shown[-1] == "Next      massgend logs k3m9q2 ada  # what it said"
+
+
+def test_a_running_run_can_be_followed() -> None:
+    running = view(status=Status.RUNNING, winner=None, winner_answer=None, merge=None, tally=(), votes=(), reason="")
+    assert lines(running)[-1] == "Next      massgend attach k3m9q2  # follow it"
+
+
+def test_what_a_merge_did_is_told_with_its_undo() -> None:
+    assert [line.plain for line in merge_report(merge(), width=80)] == [
+        "Merged    massgend/k3m9q2/winner was merged into main (fast-forward).",
+        "          index.html | 3 +++",
+        "          1 file changed, 3 insertions(+)",
+        "Undo      git -C /repo reset --keep abc",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "interrupted", "code"),
+    [
+        (view(), False, Exit.DONE),
+        (view(), True, Exit.DONE),
+        (view(status=Status.DECIDED, merge=merge(merged=False)), False, Exit.NOT_MERGED),
+        (view(status=Status.DECIDED, merge=merge(merged=False, mode="squash")), False, Exit.NOT_MERGED),
+        (view(status=Status.DECIDED, merge=None), False, Exit.NOT_MERGED),
+        (view(status=Status.DECIDED, merge=merge(merged=False, mode="branch")), False, Exit.DONE),
+        (view(status=Status.DECIDED, merge=merge(merged=False, mode="none")), False, Exit.DONE),
+        (view(status=Status.DECIDED, merge=merge(merged=False, mode="ask")), False, Exit.DONE),
+        (view(status=Status.NO_RESULT), False, Exit.NO_RESULT),
+        (view(status=Status.NO_RESULT, limit_reached=True), False, Exit.LIMIT),
+        (view(status=Status.FAILED), False, Exit.NO_RESULT),
+        (view(status=Status.CANCELLED), True, Exit.INTERRUPTED),
+        (view(status=Status.CANCELLED), False, Exit.NO_RESULT),
+    ],
+)
+def test_the_exit_code_follows_from_how_it_ended(shown: RunView, interrupted: bool, code: Exit) -> None:
+    assert exit_code(shown, interrupted=interrupted) == code
