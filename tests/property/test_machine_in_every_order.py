@@ -5,7 +5,9 @@ The promises themselves are checked by `World` after every single event.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+from typing import TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -36,6 +38,7 @@ from massgend.domain.task import CheckSpec, Limits
 from tests.support.machine_reports import NAMES, job_reports, request
 from tests.support.machine_world import World
 
+E = TypeVar("E")
 PICK = st.integers(0, 999)
 TINY = Limits(answers=1, turns=2, max_failures=1, max_reminders=0, first_turn_protection_s=0.0)
 SMALL = Limits(answers=2, turns=4, max_failures=2, max_reminders=1)
@@ -72,7 +75,7 @@ class EveryOrder(RuleBasedStateMachine):
         checks=st.sampled_from([(), (UNIT,), (UNIT, LINT)]),
         limits=st.sampled_from([TINY, SMALL, Limits(), NOTHING]),
         allow_self_vote=st.booleans(),
-        quiet_for=st.integers(0, 60),
+        quiet_for=st.sampled_from([0, 10, 30, 60, 1000]),
         seed=st.integers(0, 2**32),
     )
     def begin(
@@ -95,7 +98,7 @@ class EveryOrder(RuleBasedStateMachine):
     def running(self) -> bool:
         return self.world.run.stage is not Stage.DONE
 
-    def pick(self, options: list[Event], pick: int) -> None:
+    def pick(self, options: Sequence[Event], pick: int) -> None:
         if options:
             self.world.report(options[pick % len(options)])
 
@@ -120,6 +123,19 @@ class EveryOrder(RuleBasedStateMachine):
     def a_decided_or_interrupted_turn_ends(self, pick: int) -> None:
         over = {step for step, turn in self.world.turns.items() if turn.decided or turn.stopping}
         self.pick([e for e in self.world.reports() if isinstance(e, TurnEnded) and e.step in over], pick)
+
+    @precondition(lambda self: self.world.turns)
+    @rule(pick=PICK, vote=st.booleans())
+    def an_agent_decides_and_all_goes_well(self, pick: int, vote: bool) -> None:
+        turns = list(self.world.turns.values())
+        agent = turns[pick % len(turns)].effect.agent
+        kind = VoteFor if vote else NewAnswer
+        self.pick([e for e in self.reports_of(agent, HandedIn) if isinstance(e.choice, kind)], pick)
+        self.pick([e for e in self.reports_of(agent, TurnEnded) if e.end is TurnEnd.DECIDED], 0)
+        self.pick(self.reports_of(agent, SnapshotTaken), 0)
+
+    def reports_of(self, agent: str, kind: type[E]) -> list[E]:
+        return [e for e in self.world.reports() if isinstance(e, kind) and getattr(e, "agent", None) == agent]
 
     @precondition(lambda self: self.world.jobs)
     @rule(pick=PICK)
