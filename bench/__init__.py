@@ -1,0 +1,1 @@
+"""Measurements against a floor measured in the same run: medians of several runs, never asserted in tests."""
