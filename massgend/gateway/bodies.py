@@ -51,7 +51,9 @@ def prepare(call: Call, body: bytes, rules: ModelRules) -> Prepared:
         raise Refusal(Kind.INVALID, "massgend: the request names no model")
     if not any(fnmatchcase(asked, pattern) for pattern in rules.allow):
         allowed = ", ".join(rules.allow) or "none"
-        raise Refusal(Kind.FORBIDDEN, f"massgend: the model {asked[:200]} is not allowed in this run (allowed: {allowed})")
+        raise Refusal(
+            Kind.FORBIDDEN, f"massgend: the model {asked[:200]} is not allowed in this run (allowed: {allowed})"
+        )
     if not rules.provider_tools and (found := reaches_out(call.provider.wire, fields)) is not None:
         raise Refusal(
             Kind.INVALID,

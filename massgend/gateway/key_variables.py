@@ -11,7 +11,7 @@ from massgend.gateway.wires import PROVIDERS
 
 
 class Scheme(StrEnum):
-    """How a key stands in a request: as the provider's API key, as a bearer token, as Claude's OAuth token, not at all."""
+    """How a key stands in a request: as the provider's API key, a bearer token, Claude's OAuth token, not at all."""
 
     API_KEY = "api_key"
     BEARER = "bearer"

@@ -94,7 +94,9 @@ class KeyRing:
                 known[name] = Provider(name=name, wire=entry.wire, base_url=entry.base_url)
         return known
 
-    def offer(self, provider: str, secret: Secret, scheme: Scheme = Scheme.API_KEY, base_url: str | None = None) -> None:
+    def offer(
+        self, provider: str, secret: Secret, scheme: Scheme = Scheme.API_KEY, base_url: str | None = None
+    ) -> None:
         """A key that a client hands over: kept in memory only, until the daemon ends; it goes before all others."""
         self._offered[provider] = FoundKey(
             provider=provider, variable="", secret=secret, scheme=scheme, base_url=base_url
@@ -162,7 +164,9 @@ class KeyRing:
         where = f"the command {command[0]} ({self._file.path})"
         return Credential(secret=asked, scheme=entry.scheme, base_url=url, where=where, renewable=True)
 
-    async def _keep(self, name: str, keep_s: float | None, ask: Callable[[], Awaitable[Secret | None]]) -> Secret | None:
+    async def _keep(
+        self, name: str, keep_s: float | None, ask: Callable[[], Awaitable[Secret | None]]
+    ) -> Secret | None:
         """Asks once, however many wait; a key that was given is kept for `keep_s` (None: until it is refused)."""
         async with self._asking.setdefault(name, asyncio.Lock()):
             kept = self._kept.get(name)

@@ -51,14 +51,14 @@ class LiveUpstream:
         self,
         keys: KeyRing,
         *,
-        timeouts: Timeouts = Timeouts(),  # noqa: B008 - immutable
-        pace: Pace = Pace(),  # noqa: B008 - immutable
+        timeouts: Timeouts = Timeouts(),
+        pace: Pace | None = None,
         proxy: str | None = None,
         chance: random.Random | None = None,
     ) -> None:
         self._keys = keys
         self._timeouts = timeouts
-        self._pace = pace
+        self._pace = pace or Pace()
         self._proxy = proxy
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries
         self._throttles: dict[tuple[str, Secret | None], Throttle] = {}
@@ -204,9 +204,7 @@ class LiveUpstream:
                 async with asyncio.timeout(self._timeouts.idle_s):
                     chunk = await response.content.readany()
             except TimeoutError:
-                raise Refusal(
-                    Kind.TIMEOUT, f"massgend: {name} sent nothing for {self._timeouts.idle_s:g} s"
-                ) from None
+                raise Refusal(Kind.TIMEOUT, f"massgend: {name} sent nothing for {self._timeouts.idle_s:g} s") from None
             except (aiohttp.ClientError, OSError):
                 raise Refusal(Kind.UPSTREAM, f"massgend: {name} broke off in the middle of its answer") from None
             if not chunk:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from massgend.gateway.usage import Usage
 
@@ -28,7 +28,7 @@ class Spent:
     """Used so far. `priced_usd` covers the calls with a known price only."""
 
     calls: int = 0
-    usage: Usage = Usage(complete=True)
+    usage: Usage = field(default_factory=lambda: Usage(complete=True))
     priced_usd: float = 0.0
     unpriced_calls: int = 0
 

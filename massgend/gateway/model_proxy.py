@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from time import monotonic
 
@@ -69,18 +69,17 @@ class ModelProxy:
     """Serves an agent's calls. `called` is told of each generating call that went out; it must not block."""
 
     agent: str
-    providers: Callable[[], Mapping[str, Provider]]
+    providers: Mapping[str, Provider]
     rules: ModelRules
     upstream: Upstream
     ledger: Ledger
     prices: Prices
     called: Callable[[ModelCall], None]
-    alive: Callable[[], bool] = field(default=lambda: True)
 
     async def serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
         """The guard has checked the token already."""
         progress = _Progress(began=monotonic())
-        provider, _ = find_provider(request.raw_path.partition("?")[0], self.providers())
+        provider, _ = find_provider(request.raw_path.partition("?")[0], self.providers)
         try:
             outgoing = await self._accept(request, token)
             progress.prepared = outgoing.prepared
@@ -89,14 +88,15 @@ class ModelProxy:
         except Refusal as refusal:
             return await self._end_badly(request, provider.wire, refusal, progress)
         except ConnectionError:
-            progress.ended = Ended.CLIENT_GONE
+            if progress.response is None:
+                raise
         finally:
             self._account(progress)
         assert progress.response is not None
         return progress.response
 
     async def _accept(self, request: web.Request, token: Secret) -> Outgoing:
-        call = find_call(request.method, request.raw_path, self.providers())
+        call = find_call(request.method, request.raw_path, self.providers)
         if call is None:
             raise Refusal(Kind.NOT_SERVED, "massgend: this path is not served to agents")
         try:
@@ -130,7 +130,9 @@ class ModelProxy:
         reader = progress.reader = UsageReader(prepared.call.operation, events=events)
         watch = LeakWatch(reply.secrets)
         hider = UsageHider() if prepared.hides_usage and events else None
-        response = web.StreamResponse(status=reply.status, headers={"Content-Type": reply.content_type, **reply.headers})
+        response = web.StreamResponse(
+            status=reply.status, headers={"Content-Type": reply.content_type, **reply.headers}
+        )
         progress.status = reply.status
         async for chunk in reply.chunks:
             if watch.completes(chunk):
@@ -143,8 +145,6 @@ class ModelProxy:
             if shown:
                 await _bounded(response.write(shown))
             reader.feed(chunk)
-            if not self.alive():
-                raise ConnectionAbortedError
         reader.finish()
         progress.ended = Ended.COMPLETE
         if progress.response is None:
@@ -179,7 +179,9 @@ class ModelProxy:
         prepared = progress.prepared
         if prepared is None or not prepared.call.generates:
             return
-        usage = progress.reader.usage if progress.reader is not None else Usage(complete=True)
+        usage = Usage(complete=progress.ended is Ended.REFUSED)
+        if progress.reader is not None:
+            usage = progress.reader.usage
         model = prepared.model or ""
         cost = self.prices.cost_usd(model, usage) if progress.reader is not None else 0.0
         self.ledger.add(self.agent, usage, cost)

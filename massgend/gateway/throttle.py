@@ -55,7 +55,7 @@ class Throttle:
     async def wait_open(self) -> None:
         """Returns when the provider may be asked again; a little apart for each of those who wait."""
         loop = asyncio.get_running_loop()
-        while (wait := self._open_at - loop.time()) > 0:
+        while (wait := self._open_at - loop.time()) > 0:  # noqa: ASYNC110 - "later" may move meanwhile
             await asyncio.sleep(wait + self._chance.uniform(0, 0.1 * wait))
 
     def open_in(self) -> float:

@@ -1,62 +1,86 @@
 """One turn's gateway: a folder with a socket and a token, mounted read-only at /run/gateway.
 
-Whoever speaks on the socket is the turn's agent and nobody else; the token dies with the turn. Serves the desk's
-two decisions. Must not decide anything itself: it asks `take`.
+Whoever speaks on the socket is the turn's agent and nobody else; the token dies with the turn. Serves the desk's two
+decisions, and with `services` the models and the egress. Must not decide anything itself: it asks them.
 """
 
 from __future__ import annotations
 
-import hmac
+import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from pydantic import BaseModel, ConfigDict, ValidationError
 
-from massgend.domain.run import Choice, NewAnswer, VoteFor
+from massgend.gateway.desk import MAX_BODY_BYTES, Take, open_desk, problem
+from massgend.gateway.egress import Egress
+from massgend.gateway.front import Front
+from massgend.gateway.model_proxy import ModelProxy, refused
+from massgend.gateway.refusals import Kind, Refusal
+from massgend.gateway.secret import Secret
+from massgend.gateway.wires import find_provider, token_candidates
 
 SOCKET_NAME = "s.sock"
 TOKEN_NAME = "token"  # noqa: S105 - the name of a file
-MAX_BODY_BYTES = 1024**2
-
-Take = Callable[[Choice], Awaitable[str | None]]
-"""Hands a decision in: None when it was taken, else why not."""
+_DESK_PATHS = frozenset({"/v1/answer", "/v1/vote"})
+_ENDING_S = 0.2
 
 
-class _AnswerBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    summary: str
+@dataclass(frozen=True, kw_only=True)
+class TurnServices:
+    """What a turn's socket offers beyond the desk."""
 
-
-class _VoteBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    label: str
-    reason: str = ""
+    models: ModelProxy | None = None
+    egress: Egress | None = None
 
 
 @asynccontextmanager
-async def open_gateway(folder: Path, *, token: str, uid: int, gid: int, take: Take) -> AsyncIterator[None]:
+async def open_gateway(
+    folder: Path, *, token: str, uid: int, gid: int, take: Take, services: TurnServices | None = None
+) -> AsyncIterator[None]:
     """Serve `folder`/s.sock until left. The folder exists, is empty, and is deleted by its owner.
 
-    The socket can be used by `uid` only. Works for folders whose path is too long for a socket address.
+    The socket can be used by `uid` only. Works for folders whose path is too long for a socket address. When left,
+    calls and tunnels under way are cut, and their connections to the outside closed.
     """
-    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_guard(token)])
-    app.router.add_post("/v1/answer", _answer(take))
-    app.router.add_post("/v1/vote", _vote(take))
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.2)
-    await runner.setup()
-    try:
-        listener = _listen(folder, uid, gid)
-        site = web.SockSite(runner, listener)
-        await site.start()
+    services = services or TurnServices()
+    secret = Secret(token)
+    async with AsyncExitStack() as stack:
+        desk = await stack.enter_async_context(open_desk(take))
+        app = web.Application(client_max_size=_largest(services), middlewares=[_guard(secret, services)])
+        app.router.add_post("/v1/answer", desk.answer)
+        app.router.add_post("/v1/vote", desk.vote)
+        if services.models is not None:
+            app.router.add_route("*", "/{path:.*}", _model_route(services.models, secret))
+        # Cancellation: a program that hangs up ends its call at the provider at once.
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=_ENDING_S, handler_cancellation=True
+        )
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        assert runner.server is not None
+        front = Front(http=runner.server, egress=services.egress, token=secret)
+        stack.push_async_callback(front.aclose)
+        server = await asyncio.get_running_loop().create_unix_server(front, sock=_listen(folder, uid, gid))
+        stack.callback(server.close)
         _write_token(folder / TOKEN_NAME, token, uid, gid)
         yield
-    finally:
-        await runner.cleanup()
+
+
+def _largest(services: TurnServices) -> int:
+    return MAX_BODY_BYTES if services.models is None else max(MAX_BODY_BYTES, services.models.rules.max_body_bytes)
+
+
+def _model_route(models: ModelProxy, token: Secret) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await models.serve(request, token)
+
+    return handle
 
 
 def _listen(folder: Path, uid: int, gid: int) -> socket.socket:
@@ -86,52 +110,19 @@ def _write_token(path: Path, token: str, uid: int, gid: int) -> None:
         file.write(token)
 
 
-def _guard(token: str) -> Middleware:
-    expected = f"Bearer {token}".encode()
+def _guard(token: Secret, services: TurnServices) -> Middleware:
+    """The token first, before anything is read or looked up; then each kind of error in the form its asker knows."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not hmac.compare_digest(given, expected):
-            return _problem(401, "The token is not this turn's: read it anew from /run/gateway/token.")
-        return await handler(request)
+        for_desk = services.models is None or request.path in _DESK_PATHS
+        given = token_candidates(request.headers, request.query)
+        if any(token.equals(candidate) for candidate in given):
+            return await handler(request)
+        if for_desk:
+            return problem(401, "The token is not this turn's: read it anew from /run/gateway/token.")
+        assert services.models is not None
+        provider, _ = find_provider(request.raw_path, services.models.providers)
+        return refused(provider.wire, Refusal(Kind.TOKEN, "massgend: the token is not this turn's"))
 
     return check
-
-
-def _answer(take: Take) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            body = _AnswerBody.model_validate_json(await request.read())
-        except ValidationError:
-            return _problem(422, 'An answer is JSON of the form {"summary": "..."}.')
-        return await _taken(take, NewAnswer(summary=body.summary), "Received. Your turn ends now.")
-
-    return handle
-
-
-def _vote(take: Take) -> Handler:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        try:
-            body = _VoteBody.model_validate_json(await request.read())
-        except ValidationError:
-            return _problem(422, 'A vote is JSON of the form {"label": "...", "reason": "..."}.')
-        choice = VoteFor(label=body.label, reason=body.reason)
-        return await _taken(take, choice, f"Your vote for {body.label} is cast. Your turn ends now.")
-
-    return handle
-
-
-async def _taken(take: Take, choice: Choice, message: str) -> web.StreamResponse:
-    refusal = await take(choice)
-    if refusal is not None:
-        return _problem(409, refusal)
-    return web.json_response({"message": message})
-
-
-def _problem(status: int, detail: str) -> web.StreamResponse:
-    return web.json_response(
-        {"title": "Not taken", "status": status, "detail": detail},
-        status=status,
-        content_type="application/problem+json",
-    )

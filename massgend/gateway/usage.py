@@ -159,9 +159,7 @@ def _anthropic(found: dict[str, Any], before: Usage) -> Usage:
     """Later events repeat or raise the numbers of earlier ones; what they leave out still holds."""
     by_life = _part(found, "cache_creation")
     long_lived = _count(by_life, "ephemeral_1h_input_tokens", before.cache_write_1h_tokens)
-    written = _count(
-        found, "cache_creation_input_tokens", before.cache_write_tokens + before.cache_write_1h_tokens
-    )
+    written = _count(found, "cache_creation_input_tokens", before.cache_write_tokens + before.cache_write_1h_tokens)
     return Usage(
         input_tokens=_count(found, "input_tokens", before.input_tokens),
         cache_write_tokens=max(0, written - long_lived),

@@ -153,7 +153,7 @@ class Call:
 
 
 def find_provider(raw_path: str, providers: Mapping[str, Provider]) -> tuple[Provider, str]:
-    """The provider that a path of the socket belongs to, and the rest of the path. Never fails: errors need a format."""
+    """The provider that a path of the socket belongs to, and the rest of it. Never fails: errors need a format."""
     first, slash, rest = raw_path[1:].partition("/")
     if first in providers:
         return providers[first], slash + rest
