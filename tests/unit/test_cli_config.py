@@ -82,7 +82,7 @@ def test_malformed_yaml_is_named_with_line_and_column(text: str, where: str) -> 
     assert complaint(text).startswith(where)
 
 
-@pytest.mark.parametrize("text", ["a: &a [*a]\n", "a: &a {b: *a}\n", "[" * 5000, "{a: " * 2000])
+@pytest.mark.parametrize("text", ["a: &a [*a]\n", "a: &a {b: *a}\n", "[" * 300 + "]" * 300, "{a: " * 1500])
 def test_endless_nesting_is_refused(text: str) -> None:
     assert "\n" not in complaint(text)
 
