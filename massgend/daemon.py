@@ -96,7 +96,6 @@ async def serve(settings: Settings) -> None:
             sockets=places.sockets,
             uid=settings.uid,
             gid=settings.gid,
-            overlay_views=engine.overlay_volumes or engine.problem is not None,
         )
         await _serve_runs(settings, ports)
     finally:

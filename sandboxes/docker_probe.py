@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -23,6 +24,7 @@ from sandboxes.staging import stage
 
 OLDEST_API = (1, 41)
 PROBE_WITHIN_S = 30.0
+GOOD_FOR_S = 30.0
 PROBE_TARGET = PurePosixPath("/massgend-probe")
 PROBE_FILE = "the-tree-is-visible"
 PROBE_LIMITS = Limits(memory_bytes=256 * 1024**2, pids=64, tmp_bytes=1024**2)
@@ -44,10 +46,21 @@ class Probe:
         self._new_id = new_id
         self._one_at_a_time = asyncio.Lock()
         self._problems: dict[str, str | None] = {}
+        self._good: EngineCheck | None = None
+        self._good_since = 0.0
         # Ours even after a crash: another daemon has another folder.
         self._label = "massgend.probe=" + hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
 
     async def check_engine(self) -> EngineCheck:
+        """A good result is good for a while: every turn asks, and trying an overlay out costs a container."""
+        if self._good is None or time.monotonic() - self._good_since > GOOD_FOR_S:
+            found = await self._look_at_engine()
+            self._good = found if found.problem is None and found.overlay_volumes else None
+            self._good_since = time.monotonic()
+            return found
+        return self._good
+
+    async def _look_at_engine(self) -> EngineCheck:
         endpoint = self._engine.endpoint
         if not endpoint.startswith(UNIX):
             return _unusable(

@@ -10,7 +10,7 @@ from massgend.domain.effects import RunChecks
 from massgend.domain.run import Answer, CheckResult, Run
 from massgend.domain.task import CheckSpec
 from massgend.orchestrator.ports import Ports, owner
-from massgend.orchestrator.turn import find_snapshot, sandbox_limits, view_mount
+from massgend.orchestrator.turn import find_snapshot, sandbox_limits, view_mount, writable_views
 from sandboxes.errors import SandboxError
 from sandboxes.sandbox import Sandbox, SandboxSpec
 from snapshots.errors import SnapshotError
@@ -42,7 +42,7 @@ async def _in_sandbox(ports: Ports, run: Run, effect: RunChecks, answer: Answer,
             image=run.task.sandbox.image,
             uid=ports.uid,
             gid=ports.gid,
-            mounts=(view_mount(ports, view, WORKSPACE),),
+            mounts=(view_mount(view, WORKSPACE, writable=await writable_views(ports)),),
             env={"HOME": "/tmp", "MASSGEND_CHECK": "1"},  # noqa: S108 - inside the sandbox
             workdir=WORKSPACE,
             limits=sandbox_limits(run),

@@ -41,7 +41,6 @@ class Ports:
     sockets: Path
     uid: int
     gid: int
-    overlay_views: bool = True
     budget: Budget = field(default_factory=Budget)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 from massgend.domain.events import CloseRequested, DaemonRestarted, RunRequested
 from massgend.domain.machine import replay
@@ -119,20 +120,33 @@ class Runs:
         self.ports.feeds.forget(run_id)
 
     async def _preflight(self, task: Task) -> tuple[str, ...]:
-        engine = await self.ports.provider.check_engine()
-        if engine.problem is not None:
-            raise RunRefused("engine_unusable", engine.problem)
-        image = await self.ports.provider.check_image(task.sandbox.image)
-        if image.problem is not None:
-            raise RunRefused("image_unusable", image.problem)
-        if task.repository is None:
+        """All looks at once; the first problem in this order is the one told: engine, image, repository."""
+        try:
+            async with asyncio.TaskGroup() as looks:
+                engine = looks.create_task(self._engine_problem(task.sandbox.image))
+                repository = looks.create_task(self._look(task.repository))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        if (refused := engine.result()) is not None:
+            raise refused
+        report = repository.result()
+        if report is None:
             return ()
-        report: RepositoryReport = await self.ports.repository.look(task.repository)
         if report.problem is not None:
             raise RunRefused("repository_unusable", report.problem)
         dirty = report.dirty_files if not task.include_dirty else 0
         note = f"{dirty} uncommitted changes stay in your checkout and are not seen by the agents (--include-dirty)."
         return (*report.warnings, note) if dirty else report.warnings
+
+    async def _engine_problem(self, image: str) -> RunRefused | None:
+        engine = await self.ports.provider.check_engine()
+        if engine.problem is not None:
+            return RunRefused("engine_unusable", engine.problem)
+        checked = await self.ports.provider.check_image(image)
+        return RunRefused("image_unusable", checked.problem) if checked.problem is not None else None
+
+    async def _look(self, repository: Path | None) -> RepositoryReport | None:
+        return await self.ports.repository.look(repository) if repository is not None else None
 
     async def _take_up(self, run_id: str) -> None:
         try:

@@ -129,11 +129,14 @@ async def _attempt(ports: Ports, live: LiveTurn, post: Post) -> TurnOutcome | No
         workspace = await ports.store.create_workspace(
             base_of(ports, run), workspace_id(run, effect.agent), f"massgend/{label}"
         )
-        mounts = await _mounts(ports, run, effect, workspace, gateway)
+        writable = await writable_views(ports)
+        mounts = await _mounts(ports, run, effect, workspace, gateway, writable=writable)
         sandbox = await ports.provider.start(_spec(ports, run, effect, mounts))
         stack.push_async_callback(_remove, sandbox)
         await post(TurnStarted(at=ports.chance.now(), agent=effect.agent, step=effect.step))
-        return await _work(ports, live, sandbox, gateway, workspace)
+        spec = next(spec for spec in run.task.agents if spec.name == effect.agent)
+        turn = AgentTurn(spec=spec, context=effect.context, gateway=gateway, peers_writable=writable)
+        return await _work(ports, live, sandbox, turn, workspace)
 
 
 async def _remove(sandbox: Sandbox) -> None:
@@ -152,7 +155,9 @@ def _make_gateway_folder(ports: Ports) -> Path:
     return folder
 
 
-async def _mounts(ports: Ports, run: Run, effect: StartTurn, workspace: Workspace, gateway: Path) -> tuple[Mount, ...]:
+async def _mounts(
+    ports: Ports, run: Run, effect: StartTurn, workspace: Workspace, gateway: Path, *, writable: bool
+) -> tuple[Mount, ...]:
     mounts: list[Mount] = [
         BindMount(source=workspace.path, target=WORKSPACE),
         BindMount(source=workspace.home, target=HOME),
@@ -166,7 +171,7 @@ async def _mounts(ports: Ports, run: Run, effect: StartTurn, workspace: Workspac
             turn=effect.context.turn,
             label=shown.label,
         )
-        mounts.append(view_mount(ports, view, peer_path(shown.label)))
+        mounts.append(view_mount(view, peer_path(shown.label), writable=writable))
     return tuple(mounts)
 
 
@@ -178,9 +183,14 @@ async def find_snapshot(ports: Ports, run: Run, agent: str, ref: str) -> Snapsho
     raise SnapshotError(f"the snapshot {ref} is not in the store any more")
 
 
-def view_mount(ports: Ports, view: View, target: PurePosixPath) -> Mount:
+async def writable_views(ports: Ports) -> bool:
+    """Can views have a private scratch on top here? Cheap: the provider remembers."""
+    return (await ports.provider.check_engine()).overlay_volumes
+
+
+def view_mount(view: View, target: PurePosixPath, *, writable: bool) -> Mount:
     """A view of an immutable tree: with a private scratch on top, or read-only where overlays are not to be had."""
-    if ports.overlay_views:
+    if writable:
         return OverlayMount(lower=view.lower, upper=view.upper, work=view.work, target=target)
     return BindMount(source=view.lower, target=target, read_only=True)
 
@@ -207,13 +217,11 @@ def sandbox_limits(run: Run) -> Limits:
 
 
 async def _work(
-    ports: Ports, live: LiveTurn, sandbox: Sandbox, gateway: Path, workspace: Workspace
+    ports: Ports, live: LiveTurn, sandbox: Sandbox, turn: AgentTurn, workspace: Workspace
 ) -> TurnOutcome | None:
     """The adapter, beside the watcher of changed files, until it ends or the turn is stopped."""
-    spec = next(spec for spec in live.run.task.agents if spec.name == live.effect.agent)
-    turn = AgentTurn(spec=spec, context=live.effect.context, gateway=gateway, peers_writable=ports.overlay_views)
     async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(ports.agents[spec.kind].take_turn(turn, sandbox, live))
+        working = tasks.create_task(ports.agents[turn.spec.kind].take_turn(turn, sandbox, live))
         stopping = tasks.create_task(live.wait_stopped())
         watching = tasks.create_task(_watch(ports, live, workspace))
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
