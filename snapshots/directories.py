@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import anyio
 from anyio import to_thread
 
-from snapshots import disk, folders, freezing, recording, records, views, workspaces
+from snapshots import disk, folders, freezing, looking, recording, records, views, workspaces
 from snapshots.errors import GitFailed, SnapshotError, SnapshotFailed
 from snapshots.layout import AgentFolder, Layout, ref_folder
 from snapshots.names import checked_id, checked_name
@@ -134,7 +134,7 @@ class DirectoryStore:
         folder = self._layout.agent(workspace)
         async with self._lock(workspace):
             return await self._in_thread(
-                lambda: freezing.differs(base, workspace, folder, self._owner),
+                lambda: looking.differs(base, workspace, folder, self._owner),
                 f"looking at the workspace of {workspace.agent}",
             )
 

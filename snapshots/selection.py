@@ -27,12 +27,16 @@ class TreeEntry(NamedTuple):
 class Region:
     """The workspace proper (`path` empty), or one declared submodule: a part with rules and a history of its own.
 
-    `tracked` are the paths (from the workspace's root) that its parent commit holds.
+    `commit` is the parent of what is recorded next, `tracked` the paths (from the workspace's root) that it holds.
+    A submodule's parent is what the snapshot before saved of it, else the commit that its gitlink names (`link`);
+    either is None when our repository does not have it.
     """
 
     path: str
     commit: str | None
     tracked: Mapping[str, TreeEntry]
+    number: int = 0
+    link: str | None = None
 
     def relative(self, path: str) -> str:
         return path[len(self.path) + 1 :] if self.path else path

@@ -156,17 +156,23 @@ def test_a_file_that_is_still_being_written_fails_the_freeze(here: Stand) -> Non
     path = here.path / "growing"
     path.write_bytes(os.urandom(1_000_000))
     program = "import sys\nwhile True: open(sys.argv[1], 'ab', 0).write(b'x')"
+    failures: list[str] = []
     with subprocess.Popen([sys.executable, "-c", program, str(path)]) as writer:
-        size = path.stat().st_size
-        while path.stat().st_size == size:
-            time.sleep(0.01)
         try:
-            with pytest.raises(SnapshotFailed, match="changed while it was being read"):
-                here.freeze("1")
+            # On a busy machine the writer may sleep through a whole freeze: such a freeze is right to succeed.
+            for number in range(50):
+                try:
+                    here.freeze(f"while-{number}")
+                except SnapshotFailed as error:
+                    failures.append(str(error))
+                    break
         finally:
             writer.kill()
-    assert here.snapshots() == ()
-    assert here.frozen("1").paths == ("growing",)
+    assert len(failures) == 1
+    assert "changed while it was being read" in failures[0]
+    known = here.snapshots()
+    assert here.frozen("after").paths == ("growing",)
+    assert here.snapshots()[:-1] == known
 
 
 def test_three_hundred_freezes_leave_no_open_file(here: Stand) -> None:

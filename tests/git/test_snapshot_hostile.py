@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -168,21 +169,21 @@ def test_deleting_a_link_deletes_the_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can leave a folder of root's behind for another user")
-def test_an_ordinary_user_can_delete_the_work_folder_that_an_overlay_leaves_to_root(tmp_path: Path) -> None:
-    (tmp_path / "scratch/work").mkdir(parents=True)
-    for path in (tmp_path, tmp_path / "scratch", tmp_path / "scratch/work"):
-        os.chown(path, 12345, 12345)
-    for above in tmp_path.parents:
-        above.chmod(above.stat().st_mode | 0o011)
-    (tmp_path / "scratch/work/work").mkdir(mode=0)
-    child = os.fork()
-    if child == 0:
-        try:
-            os.setgid(12345)
-            os.setuid(12345)
-            folders.remove(tmp_path / "scratch")
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - a forked child must never come back into pytest
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert not (tmp_path / "scratch").exists()
+def test_an_ordinary_user_can_delete_the_work_folder_that_an_overlay_leaves_to_root() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # not below tmp_path, where only root may pass
+        scratch = Path(folder) / "scratch"
+        (scratch / "work").mkdir(parents=True)
+        for path in (Path(folder), scratch, scratch / "work"):
+            os.chown(path, 12345, 12345)
+        (scratch / "work/work").mkdir(mode=0)
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgid(12345)
+                os.setuid(12345)
+                folders.remove(scratch)
+                os._exit(0)
+            except BaseException:  # noqa: BLE001 - a forked child must never come back into pytest
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert not scratch.exists()

@@ -132,6 +132,13 @@ def test_changes_inside_a_submodule_are_saved_under_a_ref_and_told_about(tmp_pat
     second = here.frozen("2")
     assert b"new.py" in here.commit_files("refs/massgend/r1/ada/2-submodule-1")
     assert second.paths == ("README.md",)
+    for path in ("libs/dep/.gitignore", "libs/dep/junk", "libs/dep/new.py"):
+        (here.path / path).unlink()
+    (here.path / "libs/dep/lib.py").write_text("VALUE = 1\n")
+    third = here.frozen("3")
+    assert third.about == ()
+    assert b"3-submodule" not in here.git("for-each-ref")
+    assert here.freeze("4") == Unchanged(against=third.ref)
 
 
 def test_a_submodule_that_is_not_there_locally_stays_an_empty_folder(tmp_path: Path) -> None:
