@@ -14,12 +14,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
 from snapshots.errors import GitFailed
+from snapshots.processes import converse, kill, read, wait, write
 
 TIMEOUT_S = 300.0
 
@@ -168,7 +169,10 @@ class Git:
         else:
             chunks = stdin
         with self._process(arguments, stdin=source, environment=environment) as process:
-            return _converse(process, chunks, arguments, timeout_s or self.timeout_s)
+            ended = converse(process, chunks, timeout_s or self.timeout_s)
+        if ended.exit_code is None:
+            raise GitFailed(_shown(arguments), None, ended.stderr)
+        return Finished(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
 
     def pipe(self, *arguments: str | Path, into: Git, then: Iterable[str | Path], stdin: bytes = b"") -> bytes:
         """`git arguments | git then` (in the repository `into`), no shell; standard output of the second. Raises
@@ -179,14 +183,14 @@ class Git:
                 raise AssertionError("all three are pipes")
             complaint: list[bytes] = []
             threads = (
-                threading.Thread(target=_write, args=(source.stdin, (stdin,)), daemon=True),
-                threading.Thread(target=_read, args=(source.stderr, complaint), daemon=True),
+                threading.Thread(target=write, args=(source.stdin, (stdin,)), daemon=True),
+                threading.Thread(target=read, args=(source.stderr, complaint), daemon=True),
             )
             for thread in threads:
                 thread.start()
             result = into.attempt(*then, stdin=source.stdout, timeout_s=self.timeout_s)
             source.stdout.close()
-            exit_code = _wait(source, 10.0)
+            exit_code = wait(source, 10.0)
             for thread in threads:
                 thread.join()
             broken_by_sink = result.exit_code != 0 and exit_code == -signal.SIGPIPE
@@ -225,7 +229,7 @@ class Git:
             try:
                 yield process
             finally:
-                _kill(process)
+                kill(process)
 
 
 def read_heads(repository: Path, prefix: str = "") -> dict[str, str]:
@@ -256,75 +260,3 @@ def _identity(uid: int, gid: int) -> tuple[Identity, str]:
 
 def _shown(arguments: Iterable[str | Path]) -> tuple[str, ...]:
     return ("git", *map(str, arguments))
-
-
-def _converse(
-    process: subprocess.Popen[bytes], chunks: Iterable[bytes], arguments: tuple[str | Path, ...], timeout_s: float
-) -> Finished:
-    """Feed and drain a process without a deadlock: chunks may come from files, output may be long."""
-    late = threading.Event()
-
-    def end() -> None:
-        late.set()
-        _kill(process)
-
-    if process.stdout is None or process.stderr is None:
-        raise AssertionError("both are pipes")
-    stdout: list[bytes] = []
-    stderr: list[bytes] = []
-    readers = (
-        threading.Thread(target=_read, args=(process.stdout, stdout), daemon=True),
-        threading.Thread(target=_read, args=(process.stderr, stderr), daemon=True),
-    )
-    timer = threading.Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
-    for reader in readers:
-        reader.start()
-    try:
-        if process.stdin is not None:
-            _write(process.stdin, chunks)
-        for reader in readers:
-            reader.join()
-        timer.cancel()
-        exit_code = process.wait()
-    finally:
-        timer.cancel()
-        _kill(process)
-        for reader in readers:
-            reader.join()
-    complaint = os.fsdecode(b"".join(stderr))
-    if late.is_set():
-        raise GitFailed(_shown(arguments), None, complaint)
-    return Finished(exit_code=exit_code, stdout=b"".join(stdout), stderr=complaint)
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    try:
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        _kill(process)
-        return process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _read(stream: IO[bytes], into: list[bytes]) -> None:
-    while chunk := stream.read(1 << 16):
-        into.append(chunk)
-
-
-def _write(stream: IO[bytes], chunks: Iterable[bytes]) -> None:
-    """A reader that went away is not an error here: its exit code tells why."""
-    try:
-        for chunk in chunks:
-            stream.write(chunk)
-    except BrokenPipeError:
-        pass
-    finally:
-        with suppress(BrokenPipeError):
-            stream.close()
