@@ -95,8 +95,9 @@ async def beats(path: Path) -> bool:
     return await file.read_text() != before
 
 
+BEATEN = "until [ -s /workspace/beat ]; do sleep 0.02; done"
 BEATING = "while :; do date +%s%N > /workspace/beat; sleep 0.05; done"
-DAEMONISED = f"""setsid nohup bash -c '{BEATING}' >/dev/null 2>&1 & disown -a; echo ready; sleep 600"""
+DAEMONISED = f"""setsid nohup bash -c '{BEATING}' >/dev/null 2>&1 & disown -a; {BEATEN}; echo ready; sleep 600"""
 
 
 async def until_ready(chunks: AsyncIterator[Chunk]) -> None:
@@ -200,7 +201,7 @@ async def test_an_error_in_the_context_ends_the_program_and_comes_through(world:
 
 
 async def test_what_a_program_leaves_in_the_background_ends_with_it(world: World, sandbox: Sandbox) -> None:
-    ended = await bash(sandbox, f"setsid bash -c '{BEATING}' & sleep 0.3; exit 4")
+    ended = await bash(sandbox, f"setsid bash -c '{BEATING}' & {BEATEN}; exit 4")
     assert ended.code == 4
     assert not await beats(world.folder / "workspace" / "beat")
 
@@ -302,10 +303,10 @@ async def test_a_started_sandbox_runs_and_a_stopped_one_does_not(sandbox: Sandbo
 
 
 async def test_after_stop_nothing_writes_any_more(world: World, sandbox: Sandbox) -> None:
-    async with sandbox.run(["bash", "-c", f"trap '' TERM HUP INT; echo ready; {BEATING}"]) as process:
+    async with sandbox.run(["bash", "-c", f"trap '' TERM HUP INT; {BEATING} & {BEATEN}; echo ready; wait"]) as process:
         output = process.output()
         await until_ready(output)
-        await anyio.sleep(0.2)
+        assert await beats(world.folder / "workspace" / "beat")
         await sandbox.stop()
         assert not await beats(world.folder / "workspace" / "beat")
         async for _ in output:

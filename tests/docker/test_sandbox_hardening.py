@@ -343,3 +343,14 @@ async def test_an_overlay_on_a_path_that_mount_cannot_take_is_refused(
     with pytest.raises(SandboxRefused):
         await provider.start(missing)
     assert await provider.list_ours(instance) == ()
+
+
+@pytest.mark.parametrize("uid", [4321, 65534])
+async def test_any_uid_has_a_name_and_a_home_of_its_own(
+    provider: DockerProvider, instance: str, folder: Path, uid: int
+) -> None:
+    sandbox = await provider.start(make_spec(instance, folder, uid=uid, gid=uid))
+    known = "python3 -c 'import pwd, os; pwd.getpwuid(os.getuid())'"
+    said = await bash(sandbox, f"whoami; id -u; id -g; cd; pwd; touch here && {known}")
+    assert said.stdout.split() == ["agent", str(uid), str(uid), "/home/agent"]
+    assert said.code == 0
