@@ -93,6 +93,7 @@ def cli_environment(token: str) -> Mapping[str, str]:
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         "CLAUDE_CODE_DISABLE_LEGACY_MODEL_REMAP": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
         "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
         "CLAUDE_AGENT_SDK_VERSION": claude_agent_sdk.__version__,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",

@@ -7,7 +7,6 @@ import re
 from claude_agent_sdk import ProcessError, ResultMessage
 
 from massgend.agents.agent import OutcomeKind, TurnOutcome
-from sandboxes.sandbox import SandboxState
 
 KILLED = 137
 MAX_REASON_CHARS = 500
@@ -15,8 +14,8 @@ _RETRY_AFTER = re.compile(r"retry after (\d+(?:\.\d+)?) s", re.IGNORECASE)
 """How massgend's gateway says in an error when it is worth to ask again; the CLI passes on texts, not headers."""
 
 
-def of_result(result: ResultMessage, *, limits_end_at: float | None, now: float) -> TurnOutcome:
-    """An undecided turn's end as the CLI tells it. `limits_end_at`: when the provider lifts its limit, if known."""
+def of_result(result: ResultMessage, *, limit_s: float | None) -> TurnOutcome:
+    """An undecided turn's end as the CLI tells it. `limit_s`: in how many seconds the provider lifts its limit, if known."""
     if result.subtype == "error_max_turns":
         return TurnOutcome(kind=OutcomeKind.UNDECIDED, reason=f"it used all {result.num_turns} steps (max_turns)")
     if not result.is_error:
@@ -24,12 +23,12 @@ def of_result(result: ResultMessage, *, limits_end_at: float | None, now: float)
     text = _plain("; ".join(result.errors or ()) or result.result or result.subtype)
     if result.api_error_status is not None:
         text = f"the model API answered {result.api_error_status}: {text}"
-    return failed(text, retry_after_s=retry_after(text, limits_end_at=limits_end_at, now=now))
+    return failed(text, retry_after_s=retry_after(text, limit_s))
 
 
-def of_error(error: Exception, state: SandboxState, stderr: str) -> TurnOutcome:
+def of_error(error: Exception, stderr: str, *, out_of_memory: bool) -> TurnOutcome:
     """The CLI ended, or the talk with it broke."""
-    if state.out_of_memory:
+    if out_of_memory:
         return failed("Claude Code ran out of memory (sandbox.memory)")
     if isinstance(error, ProcessError) and error.exit_code == KILLED:
         return failed("Claude Code was killed")
@@ -38,12 +37,15 @@ def of_error(error: Exception, state: SandboxState, stderr: str) -> TurnOutcome:
     return failed(f"the talk with Claude Code broke: {_plain(str(error) or type(error).__name__)}")
 
 
-def retry_after(text: str, *, limits_end_at: float | None, now: float) -> float | None:
+def is_refusal(heard: object) -> bool:
+    """The CLI ended by itself with an error, so it is of no use to start it again in the same way."""
+    return isinstance(heard, ProcessError) and heard.exit_code != KILLED
+
+
+def retry_after(text: str, limit_s: float | None) -> float | None:
     """Seconds to wait before another try, where somebody said how long."""
     found = _RETRY_AFTER.search(text)
-    if found is not None:
-        return float(found[1])
-    return max(0.0, limits_end_at - now) if limits_end_at is not None else None
+    return float(found[1]) if found is not None else limit_s
 
 
 def failed(reason: str, *, retry_after_s: float | None = None) -> TurnOutcome:

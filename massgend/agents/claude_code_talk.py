@@ -19,6 +19,7 @@ from claude_agent_sdk import (
     ProcessError,
     RateLimitEvent,
     ResultMessage,
+    SystemMessage,
     ToolResultBlock,
     ToolUseBlock,
     UserMessage,
@@ -36,19 +37,27 @@ END_GRACE_S = 2.0
 """For the CLI to write its session down once its stdin is closed."""
 
 INTERRUPT_WITHIN_S = 1.0
+TOO_MANY_REQUESTS = 429
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long is waited. `silence_s`: for the model, while no tool runs; `linger_s`: for the end after a decision."""
+    """How long is waited. `silence_s`: for the model, while no tool runs; `linger_s`: for the end after a decision.
 
-    start_s: float = 60.0
-    silence_s: float = 600.0
+    `start_s` is shorter than the SDK's own 60 s, so that ours is the one that speaks.
+    """
+
+    start_s: float = 55.0
+    silence_s: float = 300.0
     linger_s: float = 3.0
 
 
 class CannotResume(Exception):
     """The CLI refused the session that it was to go on with; start a new one."""
+
+
+Heard = ResultMessage | TurnOutcome | ClaudeSDKError | SandboxError | None
+"""What a talk ended with; None: the CLI said no more."""
 
 
 class Talk:
@@ -61,7 +70,8 @@ class Talk:
         self._now = now
         self._screen = Screen(desk)
         self._tools_running: set[str] = set()
-        self._limits_end_at: float | None = None
+        self._limit_s: float | None = None
+        self._told_to_wait_s = 0.0
         self._heard_model = False
         self._deadline = asyncio.timeout(None)
         self._listening = False
@@ -72,20 +82,18 @@ class Talk:
         async with self._sandbox.run(argv, env=cli_environment(token), grace_s=END_GRACE_S) as process:
             transport = SandboxTransport(process, self._desk.show)
             try:
-                heard = await self._converse(ClaudeSDKClient(options, transport), transport, prompt)
+                heard: Heard = await self._converse(ClaudeSDKClient(options, transport), transport, prompt)
             except ClaudeSDKError as error:
                 heard = error
             return await self._outcome(heard, transport, resumed=options.resume is not None)
 
-    async def _converse(
-        self, client: ClaudeSDKClient, transport: SandboxTransport, prompt: str
-    ) -> ResultMessage | ClaudeSDKError | SandboxError | None:
+    async def _converse(self, client: ClaudeSDKClient, transport: SandboxTransport, prompt: str) -> Heard:
         try:
             async with asyncio.timeout(self._patience.start_s):
                 with sdk_errors():
                     await client.connect()
         except TimeoutError:
-            return ClaudeSDKError(f"it did not start within {self._patience.start_s:g} s")
+            return end.failed(f"Claude Code did not start within {self._patience.start_s:g} s")
         try:
             await client.query(prompt)
             async with asyncio.TaskGroup() as tasks:
@@ -100,8 +108,7 @@ class Talk:
         finally:
             await client.disconnect()
 
-    async def _listen(self, client: ClaudeSDKClient) -> ResultMessage | ClaudeSDKError | SandboxError | None:
-        """What the talk ended with; None: the CLI said no more."""
+    async def _listen(self, client: ClaudeSDKClient) -> Heard:
         try:
             with sdk_errors():
                 async with self._deadline:
@@ -113,7 +120,7 @@ class Talk:
                         if isinstance(message, ResultMessage):
                             return message
         except TimeoutError:
-            return ClaudeSDKError(f"the model sent nothing for {self._patience.silence_s:g} s")
+            return end.failed(f"the model sent nothing for {self._patience.silence_s:g} s")
         except (ClaudeSDKError, SandboxError) as error:
             return error
         except asyncio.CancelledError:
@@ -140,9 +147,13 @@ class Talk:
             case UserMessage(content=list() as blocks):
                 self._tools_running -= {one.tool_use_id for one in blocks if isinstance(one, ToolResultBlock)}
             case RateLimitEvent(rate_limit_info=info) if info.status == "rejected":
-                self._limits_end_at = info.resets_at
+                self._limit_s = None if info.resets_at is None else max(0.0, info.resets_at - self._now())
+            case SystemMessage(subtype="api_retry", data={"retry_delay_ms": int() | float() as wait_ms} as told):
+                self._told_to_wait_s = wait_ms / 1000
+                if told.get("error_status") == TOO_MANY_REQUESTS:
+                    self._limit_s = self._told_to_wait_s
             case _:
-                pass
+                self._told_to_wait_s = 0.0
         if not self._desk.decided:
             self._be_patient()
 
@@ -154,26 +165,24 @@ class Talk:
         if self._desk.decided:
             self._deadline.reschedule(now + self._patience.linger_s)
         else:
-            self._deadline.reschedule(None if self._tools_running else now + self._patience.silence_s)
+            wait_s = self._told_to_wait_s + self._patience.silence_s
+            self._deadline.reschedule(None if self._tools_running else now + wait_s)
 
-    async def _outcome(
-        self,
-        heard: ResultMessage | ClaudeSDKError | SandboxError | None,
-        transport: SandboxTransport,
-        *,
-        resumed: bool,
-    ) -> TurnOutcome:
+    async def _outcome(self, heard: Heard, transport: SandboxTransport, *, resumed: bool) -> TurnOutcome:
         if self._desk.decided:
             return TurnOutcome(kind=OutcomeKind.DECIDED)
         if isinstance(heard, SandboxError):
             raise heard
-        if isinstance(heard, ProcessError) and resumed and not self._heard_model:
+        if resumed and not self._heard_model and end.is_refusal(heard):
             raise CannotResume(str(heard))
+        if isinstance(heard, TurnOutcome):
+            return heard
         if isinstance(heard, ResultMessage):
-            return end.of_result(heard, limits_end_at=self._limits_end_at, now=self._now())
+            return end.of_result(heard, limit_s=self._limit_s)
         if heard is None:
             return end.failed("Claude Code ended in the middle of its turn")
-        return end.of_error(heard, await self._sandbox.describe(), transport.stderr)
+        state = await self._sandbox.describe() if isinstance(heard, ProcessError) else None
+        return end.of_error(heard, transport.stderr, out_of_memory=state is not None and state.out_of_memory)
 
 
 async def _interrupt(client: ClaudeSDKClient) -> None:

@@ -111,6 +111,8 @@ async def _play(http: web.Request, wire: ModuleType, request: Request, reply: Re
         return web.Response(body=b"\x00\xff<html>no model speaks so", content_type="text/event-stream")
     if request.wants_stream:
         return await _stream(http, request, reply)
+    if step.fault is Fault.CUT_MIDWAY:
+        _cut(http)
     if step.fault is not None:
         await _hang()
     return web.json_response(request.whole(reply))

@@ -92,10 +92,10 @@ class ClaudeBench:
     instance: str
 
     @asynccontextmanager
-    async def sandbox(self, **changes: object) -> AsyncIterator[Sandbox]:
+    async def sandbox(self, *, agent: str = "ada", **changes: object) -> AsyncIterator[Sandbox]:
         """A new container over the same workspace, HOME and gateway."""
         mounts = (
-            BindMount(source=make_folder(self.folder / "home"), target=PurePosixPath("/home/agent")),
+            BindMount(source=make_folder(self.folder / "homes" / agent), target=PurePosixPath("/home/agent")),
             BindMount(source=self.gateway, target=PurePosixPath("/run/gateway"), read_only=True),
             *ClaudeCodeAgent().needs(AgentSpec(name="ada", kind="claude-code")).mounts,
         )
