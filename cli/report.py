@@ -213,7 +213,8 @@ def _risky(merge: MergeView, width: int) -> Iterator[Text]:
 def next_steps(view: RunView, *, width: int, place: Place) -> Iterator[Text]:
     """Commands to copy."""
     steps = [*_to_look(view, place)]
-    yield Text()
+    if steps or (view.merge is not None and view.merge.commands):
+        yield Text()
     for number, (command, why) in enumerate(steps):
         head = pad("Next" if number == 0 else "", INDENT)
         note = f"  # {why}"

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol, TextIO
 
 from rich.console import Console
@@ -120,9 +121,9 @@ class LiveScreen:
             self._paint([Text(clean(text), style="yellow")])
 
     def close(self) -> None:
-        """Idempotent; the terminal is as before."""
+        """Idempotent; the terminal, if it is still there, is as before."""
         self._closed.set()
-        with self._lock:
+        with self._lock, suppress(OSError):
             self._painter.stop()
 
     def _tick(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -17,14 +18,19 @@ PATIENCE_S = 60.0
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0)
 
 Known = Fact | Activity | RunView
-_KNOWN: TypeAdapter[Known] = TypeAdapter(Annotated[Known, Field(discriminator="type")])
+
+
+@cache
+def _known() -> TypeAdapter[Known]:
+    """Made at the first use: it takes a while, and JSON lines do without."""
+    return TypeAdapter(Annotated[Known, Field(discriminator="type")])
 
 
 def read_event(event: Event) -> Known | None:
     """The event as a value; None for one that this version does not know, which is then passed over."""
     content = {name: value for name, value in event.content.items() if name != "run"}
     try:
-        return _KNOWN.validate_python({**content, "type": event.type})
+        return _known().validate_python({**content, "type": event.type})
     except ValidationError:
         return None
 

@@ -54,7 +54,8 @@ Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | s
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Built at the first use: a command uses few of them, and building them all takes longer than its call.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class CommandAgent(Model):
