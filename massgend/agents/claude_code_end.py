@@ -15,7 +15,7 @@ _RETRY_AFTER = re.compile(r"retry after (\d+(?:\.\d+)?) s", re.IGNORECASE)
 
 
 def of_result(result: ResultMessage, *, limit_s: float | None) -> TurnOutcome:
-    """An undecided turn's end as the CLI tells it. `limit_s`: in how many seconds the provider lifts its limit, if known."""
+    """An undecided turn's end as the CLI tells it. `limit_s`: how long the provider limits us, if known."""
     if result.subtype == "error_max_turns":
         return TurnOutcome(kind=OutcomeKind.UNDECIDED, reason=f"it used all {result.num_turns} steps (max_turns)")
     if not result.is_error:
