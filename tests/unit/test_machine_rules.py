@@ -211,6 +211,17 @@ def test_a_first_turn_that_has_run_longer_than_its_protection_is_interrupted_at_
     assert story.phase("bob") is Phase.STOPPING
 
 
+def test_an_agent_is_not_interrupted_between_its_hand_in_and_the_end_of_its_snapshot() -> None:
+    story = Story(2, limits=AT_ONCE)
+    story.submits("ada")
+    story.answers("bob")
+    assert story.phase("ada") is Phase.ENDING
+    story.ends("ada")
+    story.answers("bob", "better")
+    assert story.phase("ada") is Phase.FREEZING
+    assert not [stop for stop in story.effects(InterruptTurn) if stop.agent == "ada"]
+
+
 def test_an_answer_handed_in_within_the_grace_still_counts() -> None:
     story = Story(2, limits=AT_ONCE)
     story.answers("ada")
