@@ -8,11 +8,11 @@ from itertools import permutations
 
 import pytest
 
-from massgend.domain.effects import Close, Deliver, FreezeSnapshot, InterruptTurn, StartTurn
-from massgend.domain.events import Clock, TurnEnd
+from massgend.domain.effects import Close, Deliver, FreezeSnapshot, InterruptTurn, RunChecks, StartTurn
+from massgend.domain.events import Clock, HandedIn, TimerFired, TurnEnd, TurnEnded, TurnStarted
 from massgend.domain.facts import RunEnded, VoteCast, WorkKept
-from massgend.domain.run import AnswerId, Cause, DecidedBy, Phase, Stage, Status, StopReason
-from massgend.domain.task import Limits
+from massgend.domain.run import AnswerId, Cause, DecidedBy, NewAnswer, Phase, Stage, Status, StopReason
+from massgend.domain.task import CheckSpec, Limits
 from tests.support.machine_reports import LABELS, NAMES
 from tests.support.machine_story import Story
 
@@ -243,6 +243,27 @@ def test_after_a_crash_votes_and_answers_still_count() -> None:
     assert story.effects(Deliver)[0].answer == AnswerId(agent="ada", number=1)
     again = story.daemon_restarts().effects
     assert story.effects(Deliver)[0] in again, "delivering goes on with the same step"
+
+
+def test_after_a_crash_checks_that_were_under_way_are_run_again() -> None:
+    story = Story(2, checks=(CheckSpec(name="unit", run="pytest -q"),))
+    story.answers("ada")
+    assert story.effects(RunChecks)[0] in story.daemon_restarts().effects
+    assert story.phase("ada") is Phase.HELD
+    story.is_checked("ada", True)
+    assert story.sees("ada") == {"ada.1"}
+
+
+def test_late_reports_of_an_earlier_turn_do_not_touch_the_next_one() -> None:
+    story = Story(2)
+    old = story.turn("ada").effect.step
+    story.ends("ada", TurnEnd.FAILED, "crash")
+    story.time_is_up(Clock.BACKOFF, "ada")
+    story.nudge(TurnStarted(at=story.now, agent="ada", step=old))
+    story.nudge(TurnEnded(at=story.now, agent="ada", step=old, end=TurnEnd.FAILED, reason="crash"))
+    story.nudge(HandedIn(at=story.now, agent="ada", step=old, choice=NewAnswer(summary="late")))
+    for clock in (Clock.TURN_LIMIT, Clock.TURN_WRAP_UP, Clock.PROTECTION, Clock.BACKOFF):
+        story.nudge(TimerFired(at=story.now, clock=clock, agent="ada", step=old))
 
 
 def test_a_run_that_is_done_hears_nothing_any_more() -> None:
