@@ -68,4 +68,5 @@ class ClaudeCodeAgent:
         prompt = build(turn.context, peers_writable=turn.peers_writable)
         cli = BUNDLED if given.cli == "bundled" else IMAGES_OWN
         token = (turn.gateway / TOKEN_NAME).read_text().strip()
-        return await Talk(sandbox, desk, self._patience, self._now).hold(options, prompt, token=token, cli=cli)
+        talk = Talk(sandbox, desk, decisions, patience=self._patience, now=self._now)
+        return await talk.hold(options, prompt, token=token, cli=cli)

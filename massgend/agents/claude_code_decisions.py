@@ -1,4 +1,8 @@
-"""The two decisions as tools that the model sees, and the hooks that hold its turn until one is taken."""
+"""The two decisions as tools that the model sees, and the hooks that hold its turn until one is taken.
+
+News for a running turn goes along with the result of its next tool. As a message of its own it would outlive an
+interrupt, and cost one more call to the model.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,11 @@ class Decisions:
         self._desk = desk
         self._reminders_left = reminders_left
         self._outside_effects = outside_effects
+        self._news: list[str] = []
+
+    def tell(self, text: str) -> None:
+        """The model reads `text` with the next result of a tool."""
+        self._news.append(text)
 
     def server(self) -> McpServerConfig:
         @tool("new_answer", DECISION_TOOLS["new_answer"], _schema(summary="What you did and how you checked it."))
@@ -36,7 +45,8 @@ class Decisions:
     def hooks(self) -> dict[HookEvent, list[HookMatcher]]:
         hooks: dict[HookEvent, list[HookMatcher]] = {
             "Stop": [HookMatcher(hooks=[self._hold])],
-            "PostToolUse": [HookMatcher(hooks=[self._end_when_decided])],
+            "PostToolUse": [HookMatcher(hooks=[self._after_tool])],
+            "PostToolUseFailure": [HookMatcher(hooks=[self._after_tool])],
         }
         if self._outside_effects:
             hooks["PreToolUse"] = [HookMatcher(hooks=[self._keep_inside], on_failure="block")]
@@ -51,14 +61,21 @@ class Decisions:
         if self._desk.decided or self._reminders_left <= 0:
             return {}
         self._reminders_left -= 1
-        return {"decision": "block", "reason": TOOL_REMINDER}
+        return {"decision": "block", "reason": "\n".join([*self._take_news(), TOOL_REMINDER])}
 
-    async def _end_when_decided(
-        self, given: HookInput, tool_use_id: str | None, context: HookContext
-    ) -> HookJSONOutput:
-        if not self._desk.decided:
+    async def _after_tool(self, given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
+        if self._desk.decided:
+            return {"continue_": False, "stopReason": "The decision was taken."}
+        if not (news := self._take_news()):
             return {}
-        return {"continue_": False, "stopReason": "The decision was taken."}
+        text = "\n".join(news)
+        if given["hook_event_name"] == "PostToolUse":
+            return {"hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": text}}
+        return {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": text}}
+
+    def _take_news(self) -> list[str]:
+        news, self._news = self._news, []
+        return news
 
     async def _keep_inside(self, given: HookInput, tool_use_id: str | None, context: HookContext) -> HookJSONOutput:
         if given["hook_event_name"] != "PreToolUse":

@@ -1,6 +1,6 @@
 """One talk with a running claude CLI: from its first prompt to the end of the turn, bounded in time.
 
-The SDK's client is used by the task that connected it only; others speak to the transport.
+The SDK's client is used by the task that connected it, and by no other.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from claude_agent_sdk import (
 from massgend.agents import claude_code_end as end
 from massgend.agents.agent import Desk, OutcomeKind, TurnOutcome
 from massgend.agents.claude_code_command import cli_argv, cli_environment
+from massgend.agents.claude_code_decisions import Decisions
 from massgend.agents.claude_code_show import Screen
 from massgend.agents.claude_code_transport import SandboxTransport
 from sandboxes.errors import SandboxError
@@ -63,9 +64,18 @@ Heard = ResultMessage | TurnOutcome | ClaudeSDKError | SandboxError | None
 class Talk:
     """One start of the CLI. `now`: seconds since the epoch."""
 
-    def __init__(self, sandbox: Sandbox, desk: Desk, patience: Patience, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        desk: Desk,
+        decisions: Decisions,
+        *,
+        patience: Patience,
+        now: Callable[[], float],
+    ) -> None:
         self._sandbox = sandbox
         self._desk = desk
+        self._decisions = decisions
         self._patience = patience
         self._now = now
         self._screen = Screen(desk)
@@ -82,12 +92,12 @@ class Talk:
         async with self._sandbox.run(argv, env=cli_environment(token), grace_s=END_GRACE_S) as process:
             transport = SandboxTransport(process, self._desk.show)
             try:
-                heard: Heard = await self._converse(ClaudeSDKClient(options, transport), transport, prompt)
+                heard: Heard = await self._converse(ClaudeSDKClient(options, transport), prompt)
             except ClaudeSDKError as error:
                 heard = error
             return await self._outcome(heard, transport, resumed=options.resume is not None)
 
-    async def _converse(self, client: ClaudeSDKClient, transport: SandboxTransport, prompt: str) -> Heard:
+    async def _converse(self, client: ClaudeSDKClient, prompt: str) -> Heard:
         try:
             async with asyncio.timeout(self._patience.start_s):
                 with sdk_errors():
@@ -98,7 +108,7 @@ class Talk:
             await client.query(prompt)
             async with asyncio.TaskGroup() as tasks:
                 beside = [
-                    tasks.create_task(self._pass_notices(transport)),
+                    tasks.create_task(self._pass_notices()),
                     tasks.create_task(self._leave_when_decided()),
                 ]
                 heard = await self._listen(client)
@@ -130,10 +140,9 @@ class Talk:
             self._listening = False
         return None
 
-    async def _pass_notices(self, transport: SandboxTransport) -> None:
-        with contextlib.suppress(ClaudeSDKError, SandboxError):  # the listener sees the same end
-            while True:
-                await transport.say(await self._desk.next_notice())
+    async def _pass_notices(self) -> None:
+        while True:
+            self._decisions.tell(await self._desk.next_notice())
 
     async def _leave_when_decided(self) -> None:
         await self._desk.wait_decided()

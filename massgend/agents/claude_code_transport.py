@@ -65,17 +65,6 @@ class SandboxTransport(Transport):
                 raise CLIConnectionError("the control stream is closed")
             await self._process.send(data.encode())
 
-    async def say(self, text: str) -> None:
-        """A message to the model from outside the task that owns the client; it joins the turn under way."""
-        message = {
-            "type": "user",
-            "message": {"role": "user", "content": text},
-            "parent_tool_use_id": None,
-            "session_id": "default",
-            "client_composed": True,
-        }
-        await self.write(json.dumps(message) + "\n")
-
     async def end_input(self) -> None:
         async with self._writing:
             await self._process.close_stdin()
