@@ -175,6 +175,7 @@ def test_a_file_that_is_still_being_written_fails_the_freeze(here: Stand) -> Non
     assert here.snapshots()[:-1] == known
 
 
+@pytest.mark.timeout(600)  # half a minute alone, minutes on a busy machine
 def test_three_hundred_freezes_leave_no_open_file(here: Stand) -> None:
     def open_files() -> int:
         return len(os.listdir("/proc/self/fd"))

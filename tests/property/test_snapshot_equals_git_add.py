@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def git_adds(workspace: Path, parent: dict[bytes, tuple[str, bytes]], scratch: P
     return repository.git("write-tree")
 
 
+@pytest.mark.timeout(600)  # each example makes repositories
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rounds=st.lists(st.lists(OPERATIONS, min_size=1, max_size=12), min_size=1, max_size=4))
 def test_commits_equal_git_add_and_trees_equal_the_workspace(rounds: list[list[tuple[str, str, bytes]]]) -> None:
