@@ -59,6 +59,7 @@ class EngineFacts:
     api_version: str
     security: tuple[str, ...]
     missing_limits: tuple[str, ...]
+    runtimes: tuple[str, ...]
 
 
 class DockerEngine:
@@ -130,6 +131,7 @@ class DockerEngine:
                 api_version=str(version["ApiVersion"]),
                 security=tuple(info.get("SecurityOptions") or ()),
                 missing_limits=tuple(name for field, name in limits.items() if info.get(field) is False),
+                runtimes=tuple(sorted(info.get("Runtimes") or ())),
             )
 
         return await self._call("ask for the engine's version", ask)

@@ -72,7 +72,13 @@ class Probe:
             overlays = problem is None and await self._overlays_work()
         except SandboxError as error:
             return _unusable(endpoint, str(error))
-        return EngineCheck(endpoint=endpoint, version=facts.version, overlay_volumes=overlays, problem=problem)
+        return EngineCheck(
+            endpoint=endpoint,
+            version=facts.version,
+            overlay_volumes=overlays,
+            problem=problem,
+            runtimes=facts.runtimes,
+        )
 
     async def check_image(self, image: str) -> ImageCheck:
         """Raises EngineUnreachable."""

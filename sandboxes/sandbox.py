@@ -171,12 +171,13 @@ class ImageCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCheck:
-    """What a look at the engine found. `problem` as in ImageCheck."""
+    """What a look at the engine found. `problem` as in ImageCheck. `runtimes`: what `SandboxSpec.runtime` may name."""
 
     endpoint: str
     version: str | None
     overlay_volumes: bool
     problem: str | None
+    runtimes: tuple[str, ...] = ()
 
 
 class SandboxProvider(Protocol):

@@ -97,8 +97,8 @@ def _add_runs(app: FastAPI, runs: Runs) -> None:
         run = await runs.get(await runs.find(run_id))
         if agent not in run.agents:
             raise RunNotFound(f"Run {run.id} has no agent '{agent}': it has {', '.join(run.agents)}.")
-        tail = read_tail(log_path(runs.ports, run.id, run.agents[agent].label), tail_bytes)
-        return PlainTextResponse(tail, media_type="text/plain; charset=utf-8")
+        tail, size_bytes = read_tail(log_path(runs.ports, run.id, run.agents[agent].label), tail_bytes)
+        return PlainTextResponse(tail, headers={"Massgend-Log-Size": str(size_bytes)})
 
     @app.post("/merges")
     async def merge(request: MergeRequest) -> MergeView:

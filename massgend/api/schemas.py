@@ -252,6 +252,7 @@ class RunView(Model):
     agents: tuple[AgentView, ...]
     warnings: tuple[str, ...]
     trouble: tuple[str, ...]
+    limits: LimitsConfig
     limit_reached: bool
     requested_at: float
     started_at: float | None

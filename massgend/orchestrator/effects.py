@@ -35,7 +35,7 @@ from massgend.domain.events import (
     TurnEnd,
     TurnEnded,
 )
-from massgend.domain.run import BaseRecord, CheckResult, Delivery, Run, StopReason
+from massgend.domain.run import WINNER, BaseRecord, CheckResult, Delivery, Run, StopReason
 from massgend.orchestrator.checks import run_checks
 from massgend.orchestrator.delivery import deliver, freeze, publish
 from massgend.orchestrator.ports import Ports, workspace_id
@@ -53,7 +53,6 @@ NOTICE = {
     StopReason.TURN_LIMIT: "The time of this turn is over: hand in within {grace:g} s.",
     StopReason.CLOSING: "The run is ending now.",
 }
-WINNER = "winner"
 
 
 class EffectRunner:

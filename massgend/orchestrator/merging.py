@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from massgend.domain.run import Delivery
+from massgend.domain.run import WINNER, Delivery
 from massgend.orchestrator.delivery import delivery_of, merge_message
-from massgend.orchestrator.effects import WINNER
 from massgend.orchestrator.service import RunNotFound, Runs
 from snapshots.errors import SnapshotError
 from snapshots.repository import MergeMode

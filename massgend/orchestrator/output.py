@@ -62,21 +62,39 @@ class OutputLog:
     def _write(self, content: bytes) -> None:
         if self._file.tell() + len(content) > MAX_LOG_BYTES:
             self._file.close()
-            os.replace(self._path, self._path.with_name(self._path.name + ".1"))
+            _note_rotation(self._path)
+            os.replace(self._path, _first_half(self._path))
             self._file = self._path.open("ab", buffering=0)
         self._file.write(content[-MAX_LOG_BYTES:])
 
 
-def read_tail(path: Path, tail_bytes: int) -> bytes:
-    """The last `tail_bytes` of a log, across its two halves; empty when there is none yet."""
+def read_tail(path: Path, tail_bytes: int) -> tuple[bytes, int]:
+    """The last `tail_bytes` of a log across its two halves, and the bytes that were ever written to it."""
     parts: list[bytes] = []
     left = tail_bytes
-    for half in (path, path.with_name(path.name + ".1")):
-        if left <= 0 or not half.exists():
+    written = _rotated_bytes(path)
+    for half in (path, _first_half(path)):
+        if not half.exists():
             continue
         with half.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - left))
-            parts.insert(0, file.read(left))
+            length = file.seek(0, os.SEEK_END)
+            file.seek(max(0, length - left))
+            parts.insert(0, file.read(left) if left else b"")
+        written += length if half is path else 0
         left -= len(parts[0])
-    return b"".join(parts)
+    return b"".join(parts), written
+
+
+def _first_half(path: Path) -> Path:
+    return path.with_name(path.name + ".1")
+
+
+def _rotated_bytes(path: Path) -> int:
+    """How many bytes were written before the half that is open now began."""
+    count = path.with_name(path.name + ".rotated")
+    return int(count.read_text()) if count.exists() else 0
+
+
+def _note_rotation(path: Path) -> None:
+    count = path.with_name(path.name + ".rotated")
+    count.write_text(str(_rotated_bytes(path) + path.stat().st_size))

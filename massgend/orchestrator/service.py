@@ -10,7 +10,7 @@ from pathlib import Path
 from massgend.domain.events import CloseRequested, DaemonRestarted, RunRequested
 from massgend.domain.machine import replay
 from massgend.domain.run import Cause, Run, Stage
-from massgend.domain.task import Task
+from massgend.domain.task import SandboxSettings, Task
 from massgend.journal import RunSummary
 from massgend.orchestrator.actor import RunActor
 from massgend.orchestrator.ports import Ports
@@ -123,7 +123,7 @@ class Runs:
         """All looks at once; the first problem in this order is the one told: engine, image, repository."""
         try:
             async with asyncio.TaskGroup() as looks:
-                engine = looks.create_task(self._engine_problem(task.sandbox.image))
+                engine = looks.create_task(self._engine_problem(task.sandbox))
                 repository = looks.create_task(self._look(task.repository))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
@@ -138,11 +138,14 @@ class Runs:
         note = f"{dirty} uncommitted changes stay in your checkout and are not seen by the agents (--include-dirty)."
         return (*report.warnings, note) if dirty else report.warnings
 
-    async def _engine_problem(self, image: str) -> RunRefused | None:
+    async def _engine_problem(self, wanted: SandboxSettings) -> RunRefused | None:
         engine = await self.ports.provider.check_engine()
         if engine.problem is not None:
             return RunRefused("engine_unusable", engine.problem)
-        checked = await self.ports.provider.check_image(image)
+        if wanted.runtime is not None and wanted.runtime not in engine.runtimes:
+            known = ", ".join(engine.runtimes) or "none"
+            return RunRefused("runtime_unknown", f"The engine has no runtime '{wanted.runtime}': it has {known}.")
+        checked = await self.ports.provider.check_image(wanted.image)
         return RunRefused("image_unusable", checked.problem) if checked.problem is not None else None
 
     async def _look(self, repository: Path | None) -> RepositoryReport | None:

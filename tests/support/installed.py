@@ -87,7 +87,9 @@ class Installed:
         wait_until(lambda: not _alive(pid), 10, "the daemon is gone")
 
     def in_engine(self) -> list[str]:
-        """Containers and volumes of this instance."""
+        """Containers and volumes of this instance; none before its daemon has ever run."""
+        if not (self.state / "instance").exists():
+            return []
         label = f"label=massgend.instance={(self.state / 'instance').read_text().strip()}"
         containers = subprocess.run(
             ["docker", "ps", "-aq", "--filter", label], env=self.env, capture_output=True, text=True, check=True

@@ -19,9 +19,10 @@ def test_a_flood_keeps_its_tail_and_stays_bounded(tmp_path: Path) -> None:
 
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert on_disk <= 2 * MAX_LOG_BYTES
-    tail = read_tail(tmp_path / "a.log", 3_000_000)
+    tail, written = read_tail(tmp_path / "a.log", 3_000_000)
     assert tail.endswith(b"the end\n")
     assert len(tail) == 3_000_000
+    assert written == 40_000_008
 
 
 def test_the_tail_goes_on_across_the_two_halves(tmp_path: Path) -> None:
@@ -30,11 +31,11 @@ def test_the_tail_goes_on_across_the_two_halves(tmp_path: Path) -> None:
     log.take(Chunk(stream=Stream.STDOUT, content=b"b" * 20))
     log.close()
 
-    assert read_tail(tmp_path / "a.log", 30) == b"a" * 10 + b"b" * 20
+    assert read_tail(tmp_path / "a.log", 30) == (b"a" * 10 + b"b" * 20, MAX_LOG_BYTES + 10)
 
 
 def test_an_agent_without_output_has_an_empty_tail(tmp_path: Path) -> None:
-    assert read_tail(tmp_path / "none.log", 100) == b""
+    assert read_tail(tmp_path / "none.log", 100) == (b"", 0)
 
 
 def test_the_shown_line_has_no_escapes_controls_or_direction_marks() -> None:
