@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from io import BytesIO
 from time import time
 from types import TracebackType
 
@@ -29,6 +30,7 @@ from massgend.gateway.wires import OAUTH_BETA, Operation, Wire
 LATER = (429, 503, 529)
 MAX_ERROR_BYTES = 64 * 1024
 ERROR_BODY_S = 10.0
+LARGE_BODY_BYTES = 512 * 1024
 MAX_RETRY_AFTER_S = 3600.0
 ANTHROPIC_VERSION = "2023-06-01"
 _PASSED_BACK = ("request-id", "x-request-id")
@@ -136,14 +138,14 @@ class LiveUpstream:
         for last in (False, True):
             try:
                 return await self._send_once(outgoing, credential)
+            except TimeoutError:  # first: it is an OSError too
+                name = outgoing.prepared.call.provider.name
+                raise Refusal(Kind.TIMEOUT, f"massgend: {name} did not answer in time") from None
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
                 if last or isinstance(error, aiohttp.ClientConnectorError):
                     raise _unreachable(outgoing, error) from None
             except (aiohttp.ClientError, OSError) as error:
                 raise _unreachable(outgoing, error) from None
-            except TimeoutError:
-                name = outgoing.prepared.call.provider.name
-                raise Refusal(Kind.TIMEOUT, f"massgend: {name} did not answer in time") from None
         raise AssertionError("the last try returns or raises")
 
     async def _send_once(self, outgoing: Outgoing, credential: Credential) -> aiohttp.ClientResponse:
@@ -155,7 +157,7 @@ class LiveUpstream:
             return await session.request(
                 "GET" if call.operation is Operation.LIST_MODELS else "POST",
                 URL(f"{base}{call.path}{query}", encoded=True),
-                data=outgoing.prepared.body or None,
+                data=_payload(outgoing.prepared.body),
                 headers=_headers(outgoing, credential),
                 allow_redirects=False,
                 proxy=None if own else self._proxy,
@@ -240,6 +242,11 @@ class LiveUpstream:
         if status < 400 or len(body) > MAX_ERROR_BYTES or not is_error_body(wire, body):
             return Refusal(kind, message, retry_after_s=retry_after_s)
         return Refusal(kind, message, retry_after_s=retry_after_s, status=status, body=scrub(body, secrets))
+
+
+def _payload(body: bytes) -> bytes | BytesIO | None:
+    """A large body is written piece by piece, so that no other agent waits for it."""
+    return BytesIO(body) if len(body) > LARGE_BODY_BYTES else body or None
 
 
 def _headers(outgoing: Outgoing, credential: Credential) -> dict[str, str]:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -22,7 +22,7 @@ from massgend.gateway.refusals import Kind, Refusal, body_of, status_of
 from massgend.gateway.secret import Secret, scrub
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
 
-VERSION = 1
+VERSION: Literal[1] = 1
 MAX_KEPT_BYTES = 64 * 1024**2
 
 
@@ -37,7 +37,7 @@ class _Model(BaseModel):
 class RecordHead(_Model):
     """`run`: what a replay must repeat for its requests to be the same (task, agents, labels), for the caller."""
 
-    massgend_record: Literal[1] = 1
+    massgend_record: Literal[1]
     run: Mapping[str, Any] = Field(default_factory=dict)
 
 
@@ -78,7 +78,7 @@ class Recorder:
     def __init__(self, upstream: Upstream, path: Path, *, run: Mapping[str, Any] | None = None) -> None:
         self._upstream = upstream
         self._path = path
-        self._head = RecordHead(run=run or {})
+        self._head = RecordHead(massgend_record=VERSION, run=run or {})
         self._sequences: dict[str, int] = {}
         self._descriptor = -1
 
@@ -264,9 +264,6 @@ class Replay:
             f"massgend: the replay does not fit: call {expected.sequence} of {outgoing.agent} was "
             f"{expected.operation} of {expected.model}, and differs at {difference}",
         )
-
-
-Line = Annotated[Exchange, Field()]
 
 
 def load_replay(path: Path, *, pace: float = 1.0) -> Replay:

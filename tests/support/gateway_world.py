@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(kw_only=True)
 class Provider:
-    """The far end. `answer` may be changed at any time; `left` counts clients that hung up before their answer's end."""
+    """The far end. `answer` may be changed at any time; `left`: when clients hung up before their answer's end."""
 
     url: str
     answer: Answer

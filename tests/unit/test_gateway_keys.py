@@ -1,0 +1,197 @@
+"""Keys: found where they lie, never shown, never from a place that others could read."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pytest
+
+from massgend.gateway.key_file import KeysError
+from massgend.gateway.key_variables import Scheme, keys_in
+from massgend.gateway.keys import Credential, KeyRing
+from massgend.gateway.secret import LeakWatch, Secret, scrub
+
+KEY = "sk-ant-canary-77aa88bb99cc"
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def ring(folder: Path, text: str | None = None, mode: int = 0o600, **environment: str) -> KeyRing:
+    if text is not None:
+        (folder / "keys.toml").write_text(text)
+        (folder / "keys.toml").chmod(mode)
+    return KeyRing(environment=environment, folder=folder, use_keyring=False)
+
+
+async def key_of(keys: KeyRing, name: str = "anthropic") -> Credential:
+    return await keys.credential(keys.providers()[name])
+
+
+def test_a_secret_is_shown_by_nothing() -> None:
+    @dataclass
+    class Holder:
+        secret: Secret
+
+    holder = Holder(secret=Secret(KEY))
+    shown = [repr(holder), str(holder.secret), f"{holder.secret}", f"{holder.secret:>9}", str(asdict(holder))]
+    assert not any(KEY in text for text in shown)
+    for write in (pickle.dumps, json.dumps):
+        with pytest.raises(TypeError) as caught:
+            write(holder.secret)
+        assert KEY not in str(caught.value)
+    assert KEY not in repr(copy.deepcopy(holder))
+    assert not hasattr(holder.secret, "__dict__")
+    assert holder.secret == Secret(KEY)
+    assert holder.secret != Secret(KEY + "x")
+
+
+@pytest.mark.parametrize("text", ["", "two words", "line\nbreak", "\u00e9", "\r\nX: y", "a" * 10_000])
+def test_what_cannot_stand_in_a_header_is_no_secret_and_is_not_quoted(text: str) -> None:
+    with pytest.raises(ValueError, match="visible ASCII") as caught:
+        Secret(text)
+    assert not text or text not in str(caught.value)
+
+
+def test_a_key_is_noticed_over_the_border_of_chunks() -> None:
+    watch = LeakWatch((Secret(KEY),))
+    assert [watch.completes(bytes([byte])) for byte in KEY.encode()] == [False] * (len(KEY) - 1) + [True]
+
+
+def test_masked_keys_are_scrubbed_too() -> None:
+    said = b"Incorrect API key provided: sk-proj-********abcd. And AIzaSyA-1234567890abcd, " + KEY.encode()
+    assert scrub(said, (Secret(KEY),)) == b"Incorrect API key provided: [redacted] And [redacted], [redacted]"
+
+
+async def test_the_order_of_places(tmp_path: Path) -> None:
+    keys = ring(tmp_path, f'[anthropic]\nkey = "{KEY}-file"\n', ANTHROPIC_API_KEY=f"{KEY}-env")
+    assert (await key_of(keys)).secret == Secret(f"{KEY}-env")
+    keys.offer("anthropic", Secret(f"{KEY}-offered"))
+    assert (await key_of(keys)).secret == Secret(f"{KEY}-offered")
+    assert (await key_of(ring(tmp_path))).secret == Secret(f"{KEY}-file")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o610])
+async def test_a_key_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
+    keys = ring(tmp_path, f'[anthropic]\nkey = "{KEY}"\n', mode=mode)
+    with pytest.raises(KeysError, match="chmod 600"):
+        keys.providers()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[anthropic]\nkey = {KEY}",
+        f'[anthropic]\nkey = "{KEY}"\nextra = "{KEY}"',
+        f'[anthropic]\nkey = ["{KEY}"]',
+        f'[anthropic]\nkey = "{KEY}"\nbase_url = "ftp://{KEY}"',
+        f'["../x"]\nkey = "{KEY}"',
+        f'[own]\nkey = "{KEY}"',
+        f'[anthropic]\nkey = "{KEY} two"',
+    ],
+)
+async def test_a_key_file_that_is_wrong_is_told_without_the_key(tmp_path: Path, text: str) -> None:
+    keys = ring(tmp_path, text)
+    with pytest.raises(KeysError) as caught:
+        await key_of(keys)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+async def test_the_key_file_is_read_again_when_it_changed(tmp_path: Path) -> None:
+    keys = ring(tmp_path, '[anthropic]\nkey = "first-key"\n')
+    assert (await key_of(keys)).secret == Secret("first-key")
+    (tmp_path / "keys.toml").write_text('[anthropic]\nkey = "second-key"\n')
+    assert (await key_of(keys)).secret == Secret("second-key")
+
+
+def test_the_environments_keys_come_with_their_base_url_and_scheme() -> None:
+    found = {
+        key.provider: key
+        for key in keys_in(
+            {
+                "CLAUDE_CODE_OAUTH_TOKEN": KEY,
+                "ANTHROPIC_BASE_URL": "https://proxy.example",
+                "GOOGLE_API_KEY": "google-key",
+                "OPENAI_API_KEY": "two words",
+            }
+        )
+    }
+    assert set(found) == {"anthropic", "gemini"}
+    assert found["anthropic"].scheme is Scheme.OAUTH
+    assert found["anthropic"].base_url == "https://proxy.example"
+
+
+async def test_a_providers_own_place_can_be_configured(tmp_path: Path) -> None:
+    text = """
+[anthropic]
+base_url = "https://bedrock.example/anthropic/"
+scheme = "bearer"
+key = "bedrock-key"
+[my-vllm]
+wire = "openai"
+base_url = "unix:///run/vllm.sock"
+scheme = "none"
+"""
+    keys = ring(tmp_path, text)
+    own = await key_of(keys, "my-vllm")
+    assert (own.secret, own.base_url) == (None, "unix:///run/vllm.sock")
+    bedrock = await key_of(keys)
+    assert (bedrock.scheme, bedrock.base_url) == (Scheme.BEARER, "https://bedrock.example/anthropic")
+
+
+async def test_a_command_gives_the_key_once_and_again_when_it_was_refused(tmp_path: Path) -> None:
+    script = tmp_path / "give"
+    script.write_text(f'#!/bin/sh\necho x >> {tmp_path}/asked\necho "key-$(wc -l < {tmp_path}/asked)"\n')
+    script.chmod(0o700)
+    keys = ring(tmp_path, f'[anthropic]\ncommand = ["{script}"]\n')
+    assert [(await key_of(keys)).secret for _ in range(3)] == [Secret("key-1")] * 3
+    keys.renew("anthropic")
+    renewed = await key_of(keys)
+    assert renewed.secret == Secret("key-2")
+    assert renewed.renewable
+
+
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["/no/such/program"], "cannot be run"),
+        ([sys.executable, "-c", f"print('{KEY}'); raise SystemExit(3)"], "ended with exit code 3"),
+        ([sys.executable, "-c", ""], "visible ASCII"),
+        ([sys.executable, "-c", f"print('{KEY}\\n{KEY}')"], "visible ASCII"),
+        (["sleep", "30"], "gave none within 0.5 s"),
+    ],
+)
+async def test_a_command_that_gives_no_key_is_told_without_its_output(
+    tmp_path: Path, argv: list[str], why: str
+) -> None:
+    keys = ring(tmp_path, f"[anthropic]\ncommand = {json.dumps(argv)}\ntimeout_s = 0.5\n".replace("'", "'"))
+    began = time.monotonic()
+    with pytest.raises(KeysError, match=why) as caught:
+        await key_of(keys)
+    assert time.monotonic() - began < 5
+    assert KEY not in str(caught.value)
+
+
+async def test_places_name_where_keys_lie_and_never_the_keys(tmp_path: Path) -> None:
+    text = f'[openai]\ncommand = ["/no/such"]\n[gemini]\nkey = "{KEY}"\n'
+    keys = ring(tmp_path, text, ANTHROPIC_API_KEY=KEY)
+    keys.offer("xai", Secret(KEY))
+    places = {place.provider: place for place in await keys.places()}
+
+    assert set(places) == {"anthropic", "openai", "gemini", "xai"}
+    assert places["anthropic"].where == "the environment (ANTHROPIC_API_KEY)"
+    assert places["gemini"].where == f"{tmp_path}/keys.toml"
+    assert places["xai"].where == "handed over by the client"
+    assert places["openai"].problem == "the command for openai's key cannot be run: /no/such: No such file or directory"
+    assert KEY not in repr(places)
