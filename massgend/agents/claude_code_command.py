@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import claude_agent_sdk
@@ -20,7 +19,6 @@ from massgend.agents.agent import GATEWAY, HOME
 from massgend.agents.claude_code_options import OWN_SERVER, ClaudeCodeOptions, McpServer
 from massgend.agents.prompt import build_memory
 
-BUNDLED = "/usr/local/bin/claude"
 IMAGES_OWN = "claude"
 BASE_URL = "http://gateway"
 CLI_RETRIES = 2
@@ -31,11 +29,6 @@ TOOLS = (
     *("Task", "TaskCreate", "TaskGet", "TaskList", "TaskStop", "TaskUpdate"),
 )
 """What acts in the sandbox. Not WebSearch: the provider would run it, past the egress list."""
-
-
-def bundled_cli() -> Path:
-    """The CLI that came with the SDK. It may be missing where the wheel has none for the platform."""
-    return Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
 
 
 def sdk_options(

@@ -1,8 +1,9 @@
-"""What a user may say of a `claude-code` agent, and how it travels in AgentSpec.options. Must not import the SDK."""
+"""What may be said of a `claude-code` agent, and how it travels in AgentSpec.options. Must not import the SDK."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,6 +14,8 @@ SETTINGS = "settings"
 """The key of AgentSpec.options that holds ClaudeCodeOptions as JSON."""
 
 OWN_SERVER = "massgend"
+BUNDLED = "/usr/local/bin/claude"
+"""Where the CLI is mounted, unless the image's own runs."""
 
 
 class McpServer(BaseModel):
@@ -72,3 +75,15 @@ _FIELDS = tuple(ClaudeCodeOptions.model_fields)
 def read_options(spec: AgentSpec) -> ClaudeCodeOptions:
     """The options that `as_options` wrote; defaults when there are none."""
     return ClaudeCodeOptions.model_validate_json(spec.options.get(SETTINGS, "{}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long is waited. `silence_s`: for the model, while no tool runs; `linger_s`: for the end after a decision.
+
+    `start_s` is shorter than the SDK's own 60 s, so that ours is the one that speaks.
+    """
+
+    start_s: float = 55.0
+    silence_s: float = 300.0
+    linger_s: float = 3.0

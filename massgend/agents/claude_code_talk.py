@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -29,6 +28,7 @@ from massgend.agents import claude_code_end as end
 from massgend.agents.agent import Desk, OutcomeKind, TurnOutcome
 from massgend.agents.claude_code_command import cli_argv, cli_environment
 from massgend.agents.claude_code_decisions import Decisions
+from massgend.agents.claude_code_options import Patience
 from massgend.agents.claude_code_show import Screen
 from massgend.agents.claude_code_transport import SandboxTransport
 from sandboxes.errors import SandboxError
@@ -39,18 +39,6 @@ END_GRACE_S = 2.0
 
 INTERRUPT_WITHIN_S = 1.0
 TOO_MANY_REQUESTS = 429
-
-
-@dataclass(frozen=True, kw_only=True)
-class Patience:
-    """How long is waited. `silence_s`: for the model, while no tool runs; `linger_s`: for the end after a decision.
-
-    `start_s` is shorter than the SDK's own 60 s, so that ours is the one that speaks.
-    """
-
-    start_s: float = 55.0
-    silence_s: float = 300.0
-    linger_s: float = 3.0
 
 
 class CannotResume(Exception):
@@ -120,15 +108,14 @@ class Talk:
 
     async def _listen(self, client: ClaudeSDKClient) -> Heard:
         try:
-            with sdk_errors():
-                async with self._deadline:
-                    self._listening = True
-                    self._be_patient()
-                    async for message in client.receive_messages():
-                        self._screen.show(message)
-                        self._note(message)
-                        if isinstance(message, ResultMessage):
-                            return message
+            async with self._deadline:
+                self._listening = True
+                self._be_patient()
+                async for message in _messages(client):
+                    self._screen.show(message)
+                    self._note(message)
+                    if isinstance(message, ResultMessage):
+                        return message
         except TimeoutError:
             return end.failed(f"the model sent nothing for {self._patience.silence_s:g} s")
         except (ClaudeSDKError, SandboxError) as error:
@@ -202,12 +189,27 @@ async def _interrupt(client: ClaudeSDKClient) -> None:
                 await client.interrupt()
 
 
+async def _messages(client: ClaudeSDKClient) -> AsyncIterator[Message]:
+    messages = client.receive_messages()
+    while True:
+        with sdk_errors():
+            try:
+                message = await anext(messages)
+            except StopAsyncIteration:
+                return
+        yield message
+
+
 @contextlib.contextmanager
 def sdk_errors() -> Iterator[None]:
-    """The SDK raises bare Exception for what the CLI answers to a control request: told apart by its exact class."""
+    """Whatever the SDK raises over what the CLI sent becomes ClaudeSDKError.
+
+    It raises bare Exception for an error that the CLI answers, and KeyError and its like for a message of another form;
+    and what comes out of a sandbox can be of any form.
+    """
     try:
         yield
-    except Exception as error:
-        if type(error) is Exception:
-            raise ClaudeSDKError(str(error)) from error
+    except (ClaudeSDKError, SandboxError, TimeoutError):
         raise
+    except Exception as error:
+        raise ClaudeSDKError(str(error) if type(error) is Exception else repr(error)) from error

@@ -10,8 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from massgend.agents.agent import AgentTurn, TurnOutcome
 from massgend.agents.claude_code import ClaudeCodeAgent
-from massgend.agents.claude_code_options import ClaudeCodeOptions
-from massgend.agents.claude_code_talk import Patience
+from massgend.agents.claude_code_options import ClaudeCodeOptions, Patience
 from massgend.domain.context import AnswerView, TurnContext
 from massgend.domain.run import AnswerId, Choice
 from massgend.domain.task import AgentSpec
