@@ -23,9 +23,11 @@ CONTENTS = st.sampled_from([b"", b"one", b"two", b"one\r\ntwo\r\n", b"* text eol
 RULES = st.sampled_from(
     ["", "build\n", "build/\n*.log\n!keep.log\n", "/a\n", "**/b\n", "a/b\n!a/b/dir\n", "*\n!*/\n!keep.log\n"]
 )
+# No link that leads to itself: `git add` takes the files of a folder that such a link replaced for still there (ELOOP).
+TARGETS = st.sampled_from([b"src", b"../../..", b"/etc/passwd", b"nowhere"])
 OPERATIONS = st.one_of(
     st.tuples(st.just("write"), PATHS, CONTENTS),
-    st.tuples(st.just("link"), PATHS, st.sampled_from([b"a", b"../../..", b"/etc/passwd", b"dir"])),
+    st.tuples(st.just("link"), PATHS, TARGETS),
     st.tuples(st.just("folder"), PATHS, st.just(b"")),
     st.tuples(st.just("delete"), PATHS, st.just(b"")),
     st.tuples(st.just("exec"), PATHS, st.just(b"")),
