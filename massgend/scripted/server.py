@@ -28,16 +28,21 @@ MAX_REQUEST_BYTES = 128 * 1024**2
 PAGE = f"This is massgend's scripted model ({MODEL}). Nothing it says comes from a real model.\n"
 BYTES_PER_TOKEN = 4
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+OnRequest = Callable[[str, bytes], None]
+ON_REQUEST: web.AppKey[OnRequest] = web.AppKey("on_request")
 
 
 @asynccontextmanager
-async def serve(path: Path | None = None, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serve(
+    path: Path | None = None, *, host: str = "127.0.0.1", port: int = 0, on_request: OnRequest | None = None
+) -> AsyncIterator[str]:
     """Serve on the unix socket `path`, or on host and port (0: any that is free), until left. Yields the base URL.
 
     For a socket the URL's host means nothing: http://scripted. What hangs is cut when it is left.
+    `on_request` gets the path and body of each request that a script answers.
     """
     runner = web.AppRunner(
-        application(), access_log=None, handle_signals=False, shutdown_timeout=0.1, handler_cancellation=True
+        application(on_request), access_log=None, handle_signals=False, shutdown_timeout=0.1, handler_cancellation=True
     )
     await runner.setup()
     try:
@@ -51,8 +56,9 @@ async def serve(path: Path | None = None, *, host: str = "127.0.0.1", port: int 
         await runner.cleanup()
 
 
-def application() -> web.Application:
+def application(on_request: OnRequest | None = None) -> web.Application:
     app = web.Application(client_max_size=MAX_REQUEST_BYTES)
+    app[ON_REQUEST] = on_request or (lambda path, body: None)
     app.on_response_prepare.append(_label)
     app.router.add_post("/v1/messages", _answers(anthropic_wire, lambda body, _: MessagesRequest.model_validate(body)))
     app.router.add_post("/v1/messages/count_tokens", _count("input_tokens"))
@@ -88,6 +94,7 @@ def _answers(wire: ModuleType, read: Callable[[Any, web.Request], Request]) -> H
 
     async def handle(http: web.Request) -> web.StreamResponse:
         raw = await http.read()
+        http.app[ON_REQUEST](http.path, raw)
         try:
             request = read(json.loads(raw), http)
             reply = reply_to(request.asked(digest_of(raw)))

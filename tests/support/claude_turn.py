@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from textwrap import dedent
 
 from massgend.agents.agent import AgentTurn, TurnOutcome
 from massgend.agents.claude_code import ClaudeCodeAgent
@@ -66,7 +67,7 @@ def answer_view(label: str, summary: str, *, mine: bool = False) -> AnswerView:
 
 
 def task_with(*scripts: str) -> str:
-    return "Do the work.\n\n" + "\n\n".join(f"```massgend-script\n{script.strip()}\n```" for script in scripts)
+    return "Do the work.\n\n" + "\n\n".join(f"```massgend-script\n{dedent(script).strip()}\n```" for script in scripts)
 
 
 def context(task: str, *answers: AnswerView, reminders_left: int = 2, turn: int = 1) -> TurnContext:
@@ -109,13 +110,14 @@ class ClaudeBench:
         return make_folder(self.folder / "gateway")
 
     @asynccontextmanager
-    async def model(self) -> AsyncIterator[None]:
-        """The scripted model in the gateway's place."""
+    async def model(self) -> AsyncIterator[list[str]]:
+        """The scripted model in the gateway's place; the bodies of the requests for messages that came, as text."""
         socket = self.gateway / "s.sock"
         (self.gateway / "token").write_text(TOKEN)
-        async with serve(socket):
+        bodies: list[str] = []
+        async with serve(socket, on_request=lambda path, body: bodies.append(body.decode())):
             socket.chmod(0o666)
-            yield
+            yield bodies
         socket.unlink(missing_ok=True)
 
     async def turn(
