@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from massgend.domain.answers import accept, freeze
 from massgend.domain.draft import Draft
 from massgend.domain.effects import Close, Deliver, FreezeSnapshot
 from massgend.domain.events import Closed, Delivered, SnapshotFailed, SnapshotRefused, SnapshotTaken
 from massgend.domain.facts import ClosingBegan, RunDecided, RunDelivered, RunEnded, WorkKept
-from massgend.domain.run import Cause, DecidedBy, Phase, Run, Stage, Status
+from massgend.domain.restarts import interrupt
+from massgend.domain.run import Cause, DecidedBy, Phase, Run, Stage, Status, StopReason
 from massgend.domain.tally import decide, valid_votes
 
 FORCED_SUMMARY = "Unfinished: recorded from the workspace when the run ended."
 
 
-class Accept(Protocol):
-    def __call__(self, draft: Draft, event: SnapshotTaken, summary: str, *, forced: bool) -> None: ...
+def request_close(draft: Draft, cause: Cause) -> None:
+    """Rules 9 and 10: end all turns; `settle` decides once everything is quiet."""
+    run = draft.run
+    if run.cause is Cause.CANCELLED or run.stage in (Stage.DELIVERING, Stage.CLOSING):
+        return
+    if cause is not Cause.CANCELLED and (run.cause is not None or run.stage is Stage.KEEPING):
+        return
+    draft.change(cause=cause, stage=run.stage if run.stage in (Stage.FORCING, Stage.KEEPING) else Stage.SETTLING)
+    draft.tell(ClosingBegan(at=draft.at, cause=cause.value))
+    for agent in list(draft.run.agents.values()):
+        if agent.phase in (Phase.STARTING, Phase.WORKING):
+            interrupt(draft, agent, StopReason.CLOSING)
+        elif agent.phase is Phase.BACKOFF and agent.pending is not None:
+            freeze(draft, agent, agent.pending)
+        elif agent.phase in (Phase.BACKOFF, Phase.HELD):
+            draft.change_agent(agent.name, phase=Phase.IDLE, step=None)
 
 
 def settle(draft: Draft) -> None:
@@ -91,9 +105,7 @@ def _freeze_all(draft: Draft, names: tuple[str, ...], name: str, summary: str) -
         draft.do(FreezeSnapshot(step=step, agent=agent, name=name, summary=summary))
 
 
-def keep_or_force_done(
-    draft: Draft, event: SnapshotTaken | SnapshotRefused | SnapshotFailed, *, accept: Accept
-) -> None:
+def keep_or_force_done(draft: Draft, event: SnapshotTaken | SnapshotRefused | SnapshotFailed) -> None:
     """A snapshot that was taken (or not) by force; `settle` goes on when it was the last."""
     run = draft.run
     if run.keeping.get(event.agent) != event.step:

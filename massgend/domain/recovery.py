@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from massgend.domain.closing import FORCED_SUMMARY
 from massgend.domain.draft import Draft
 from massgend.domain.effects import Close, Deliver, FreezeSnapshot, Prepare, PublishBranch, RunChecks, SetTimer
-from massgend.domain.events import Clock, TurnEnded
+from massgend.domain.events import Clock
 from massgend.domain.facts import RunRecovered
-from massgend.domain.run import IN_TURN, Agent, Phase, Stage
+from massgend.domain.run import IN_TURN, Phase, Stage
+from massgend.domain.turns import after_turn
 
-EndTurn = Callable[[Draft, Agent, TurnEnded | None], None]
 
-
-def recover(draft: Draft, *, end_turn: EndTurn) -> None:
+def recover(draft: Draft) -> None:
     """Reissue effects with their old steps; end turns that were under way (they are gone for certain)."""
     run = draft.run
     in_turn = tuple(agent for agent in run.agents.values() if agent.phase in IN_TURN)
@@ -22,7 +19,7 @@ def recover(draft: Draft, *, end_turn: EndTurn) -> None:
     _reissue_run(draft)
     for agent in run.agents.values():
         if agent.phase in IN_TURN:
-            end_turn(draft, agent, None)
+            after_turn(draft, agent, None)
         elif agent.phase is Phase.FREEZING and agent.step is not None and agent.pending is not None:
             name, summary = str(agent.answers + 1), agent.pending.summary
             draft.do(FreezeSnapshot(step=agent.step, agent=agent.name, name=name, summary=summary))

@@ -207,6 +207,11 @@ class Agent:
     def live(self) -> bool:
         return self.phase not in NOT_LIVE
 
+    @property
+    def sees(self) -> frozenset[AnswerId]:
+        """The answers in its turn's context."""
+        return frozenset(self.turn.context) if self.turn is not None else frozenset()
+
 
 @dataclass(frozen=True, kw_only=True)
 class TallyLine:
