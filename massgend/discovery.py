@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from pathlib import Path
 
 MAX_SOCKET_PATH = 90
 """Bytes; the kernel's limit is 107, and names are added to this folder's path."""
+
+CONNECT_WITHIN_S = 1.0
 
 OWN_ENGINE = Path("/run/massgend/docker.sock")
 """The engine that `scripts/engine` starts where no service manager runs one."""
@@ -53,7 +56,7 @@ def find_places(environment: Mapping[str, str]) -> Places:
 
 
 def find_engine(environment: Mapping[str, str]) -> str:
-    """The engine's endpoint: DOCKER_HOST, else the first usual socket that is there (it may not answer)."""
+    """The engine's endpoint: DOCKER_HOST, else the first usual socket on which somebody listens, else the first."""
     chosen = environment.get("DOCKER_HOST")
     if chosen:
         return chosen
@@ -61,4 +64,15 @@ def find_engine(environment: Mapping[str, str]) -> str:
     if environment.get("XDG_RUNTIME_DIR"):
         sockets.append(Path(environment["XDG_RUNTIME_DIR"]) / "docker.sock")
     sockets.append(OWN_ENGINE)
-    return f"unix://{next((path for path in sockets if path.is_socket()), sockets[0])}"
+    return f"unix://{next((path for path in sockets if _listens(path)), sockets[0])}"
+
+
+def _listens(path: Path) -> bool:
+    """A socket can outlive its engine: only a connection tells."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(CONNECT_WITHIN_S)
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -126,7 +126,7 @@ class SnapshotStore(Protocol):
     """Where workspaces and snapshots live. Blocking calls inside run in threads; every git call has a timeout."""
 
     async def create_workspace(self, base: Base, workspace: WorkspaceId, branch: str) -> Workspace:
-        """The agent's workspace: a full independent clone of `base` on `branch`. Idempotent: an existing one is kept."""
+        """The agent's workspace: an independent clone of `base` on `branch`. Idempotent: an existing one is kept."""
 
     async def freeze(
         self,
@@ -140,7 +140,7 @@ class SnapshotStore(Protocol):
         budget: Budget,
         refuse_unchanged: bool = True,
     ) -> FreezeResult:
-        """Record the workspace as `refs/massgend/<run>/<agent>/<name>`, child of the agent's newest snapshot or the base.
+        """Record the workspace as `refs/massgend/<run>/<agent>/<name>`, on top of its newest snapshot or the base.
 
         To be called only while nothing can write to the workspace. Idempotent by `name`: a ref that exists is
         returned as it is, never taken twice. Raises SnapshotFailed (disk full, ...): then no ref was made and the

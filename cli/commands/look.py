@@ -98,13 +98,13 @@ def gc(
     runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Default: all that ended.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also runs whose work is not merged.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also work that no branch holds.")] = False,
     json: Json = False,
 ) -> None:
-    """Free the disk of ended runs: workspaces, snapshots, branches.
+    """Free the disk of ended runs: workspaces and snapshots; branches stay.
 
     Shows what it would delete, and asks on a terminal; elsewhere nothing is
-    deleted without --yes. Work that is not merged stays unless --force is given.
+    deleted without --yes. Work that no branch holds stays unless --force.
 
     \b
     Examples:

@@ -108,7 +108,7 @@ def attach(
 
     with opened() as client, Interrupts(connect) as interrupts:
         view = client.run(run_id)
-        _show(client, view.run_id, interrupts, json=json, answer_limit=None)
+        _show(client, view.run_id, interrupts, json=json, answer_limit=view.limits.answers)
 
 
 def _start(plan: Plan, *, json: bool, detach: bool) -> None:

@@ -16,7 +16,7 @@ from massgend.journal import Journal, JournalError, RunSummary
 pytestmark = pytest.mark.anyio
 
 TASK = Task(
-    text="grüße\n\"x\"",
+    text='grüße\n"x"',
     agents=(AgentSpec(name="a", kind="command", options={"run": "true"}), AgentSpec(name="b", kind="command")),
     repository=Path("/srv/répo"),
     checks=(CheckSpec(name="unit", run="true"),),
