@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,8 @@ from massgend.gateway.wires import Operation
 
 MAX_EVENT_BYTES = 16 * 1024**2
 """An event (or a whole answer that is no stream) longer than this passes, but its usage is not read."""
+
+_USAGE = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ class UsageReader:
 
     def _read_event(self, content: bytes) -> None:
         self._deltas += b"delta" in content
-        if b'"usage' not in content:  # text that holds these signs has them escaped, or is parsed in vain
+        if _USAGE.search(content) is None:  # text that holds these signs has them escaped, or is parsed in vain
             return
         fields = _parsed(content)
         if isinstance(fields, dict):

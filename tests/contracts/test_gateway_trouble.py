@@ -18,6 +18,7 @@ from aiohttp import web
 from massgend.gateway.bodies import ModelRules
 from massgend.gateway.gateway import GatewayRules, preflight
 from massgend.gateway.key_file import KeysError
+from massgend.gateway.key_test import try_key
 from massgend.gateway.key_variables import Scheme
 from massgend.gateway.keys import KeyRing
 from massgend.gateway.meter import Budget
@@ -371,6 +372,26 @@ async def test_a_missing_key_is_told_and_one_that_is_handed_over_is_used() -> No
             await run.keys.credential(run.keys.providers()["anthropic"])
 
     assert far.asked[0].headers["x-api-key"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "works", "detail"),
+    [
+        ("anthropic", whole(b"{}"), True, "anthropic accepts the key"),
+        ("openai", whole(b"{}", status=401), False, "openai refused the key from the environment (OPENAI_API_KEY)"),
+        ("gemini", whole(b"{}", status=500), False, "gemini answered with status 500"),
+        ("xai", whole(b"{}"), False, "massgend has no key for xai: set XAI_API_KEY"),
+    ],
+)
+async def test_a_key_is_tested_with_a_call_that_costs_nothing(
+    name: str, answer: Answer, works: bool, detail: str
+) -> None:
+    async with provider(answer) as far, world(far) as run:
+        tested = await try_key(run.live, run.keys.providers()[name])
+
+    assert (tested.provider, tested.works) == (name, works)
+    assert tested.detail.startswith(detail)
+    assert all(asked.method == "GET" for asked in far.asked)
 
 
 async def test_the_key_is_in_no_log_line(caplog: pytest.LogCaptureFixture) -> None:

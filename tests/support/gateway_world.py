@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import shutil
 import tempfile
@@ -115,17 +116,27 @@ class World:
 
     @asynccontextmanager
     async def turn(
-        self, agent: str = "ada", *, token: str = TOKEN, change: Callable[[TurnServices], TurnServices] = lambda s: s
+        self,
+        agent: str = "ada",
+        *,
+        token: str = TOKEN,
+        uid: int | None = None,
+        change: Callable[[TurnServices], TurnServices] = lambda services: services,
     ) -> AsyncIterator[Turn]:
+        """`uid`: whose the socket is, when it is to be used from inside a sandbox."""
+
         async def take(choice: Choice) -> str | None:
             self.taken.append(choice)
             return None
 
         folder = Path(tempfile.mkdtemp(prefix="mgt-"))
+        os.chmod(folder, 0o755)
+        owner = os.geteuid() if uid is None else uid
+        services = change(self.run.turn(agent))
         try:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(
-                    open_gateway(folder, token=token, uid=0, gid=0, take=take, services=change(self.run.turn(agent)))
+                    open_gateway(folder, token=token, uid=owner, gid=owner, take=take, services=services)
                 )
                 client = aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=f"{folder}/s.sock", limit=0))
                 stack.push_async_callback(client.close)
