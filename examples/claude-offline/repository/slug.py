@@ -1,0 +1,5 @@
+"""Names for URLs."""
+
+
+def slug(title: str) -> str:
+    raise NotImplementedError
