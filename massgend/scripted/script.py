@@ -26,7 +26,7 @@ OVER = "The script is over."
 NOTHING_FITS = "No script in this prompt fits what is seen."
 MAX_TEXT_BYTES = 64 * 1024**2
 _BLOCK = re.compile(r"^```massgend-script[ \t]*\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-_HEADING = re.compile(r"^## (\S+?)(?: \(yours\))?, files in ", re.MULTILINE)
+_HEADING = re.compile(r"^## (\S+?)(?: \(yours[^)]*\))?, files in ", re.MULTILINE)
 _SUMMARISE = ("detailed summary of the conversation", "summary of our conversation")
 """What command line agents ask when they compact a conversation."""
 
@@ -100,6 +100,7 @@ class Script(_Part):
     """Played when every text of `if` and none of `unless` stands in the prompt, and all `answers` are found.
 
     `answers`: a name for the label of the first answer whose part of the prompt holds the text; {{name}} stands for it.
+    What a prompt of news does not repeat of an answer is looked up in the prompts before it.
     """
 
     wanted: Texts = Field(default=(), alias="if")
@@ -107,11 +108,11 @@ class Script(_Part):
     answers: Mapping[str, str] = Field(default_factory=dict)
     steps: tuple[Step, ...]
 
-    def fits(self, seen: str) -> Mapping[str, str] | None:
-        """The labels that its names stand for; None: it is not to be played."""
+    def fits(self, seen: str, earlier: Sequence[str]) -> Mapping[str, str] | None:
+        """The labels that its names stand for; None: it is not to be played. `earlier`: prompts, the newest first."""
         if any(text not in seen for text in self.wanted) or any(text in seen for text in self.unless):
             return None
-        found = {name: label_of(text, seen) for name, text in self.answers.items()}
+        found = {name: _label_in(text, seen, earlier) for name, text in self.answers.items()}
         labels = {name: label for name, label in found.items() if label is not None}
         return labels if len(labels) == len(found) else None
 
@@ -186,9 +187,10 @@ def _choose(asked: Asked) -> tuple[Step, Mapping[str, str]]:
     if not blocks:
         return Step(say=NO_SCRIPT), {}
     seen = _BLOCK.sub("", asked.system + "\n" + (asked.said[scene].text if asked.said else ""))
+    earlier = [_BLOCK.sub("", one.text) for one in reversed(asked.said[:scene]) if not one.by_model]
     for block in blocks:
         script = read_script(block)
-        labels = script.fits(seen)
+        labels = script.fits(seen, earlier)
         if labels is not None:
             number = played + sum(one.by_model for one in asked.said[scene:])
             return (script.steps[number] if number < len(script.steps) else Step(say=OVER)), labels
@@ -241,6 +243,16 @@ def label_of(text: str, seen: str) -> str | None:
         end = headings[number + 1].start() if number + 1 < len(headings) else len(seen)
         if text in seen[heading.start() : end].partition("\n# ")[0]:
             return heading[1]
+    return None
+
+
+def _label_in(text: str, seen: str, earlier: Sequence[str]) -> str | None:
+    """As `label_of`; of an answer that is only named in `seen`, by what an earlier prompt says of it."""
+    shown = {heading[1] for heading in _HEADING.finditer(seen)}
+    for prompt in (seen, *earlier):
+        label = label_of(text, prompt)
+        if label in shown:
+            return label
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,10 @@ async def test_the_model_sees_both_decisions_and_no_tool_that_leaves_the_sandbox
     assert len(body) < 80_000
 
 
-async def test_tools_with_effects_outside_are_described_until_the_presentation(bench: ClaudeBench) -> None:
+@pytest.mark.parametrize("presents", [False, True])
+async def test_tools_with_effects_outside_are_described_until_the_presentation(
+    bench: ClaudeBench, presents: bool
+) -> None:
     desk = KeepingDesk()
     task = task_with("""
         steps:
@@ -171,9 +175,10 @@ async def test_tools_with_effects_outside_are_described_until_the_presentation(b
             with: {summary: x}
         """)
     options = ClaudeCodeOptions(outside_effects=("Bash(deploy*)",))
+    seen = replace(context(task), presentation=presents)
     async with bench.model(), bench.sandbox() as sandbox:
-        assert await bench.turn(sandbox, desk, context(task), options=options) == DECIDED
+        assert await bench.turn(sandbox, desk, seen, options=options) == DECIDED
 
     workspace = bench.folder / "workspace"
-    assert ((workspace / "deployed").exists(), (workspace / "tested").exists()) == (False, True)
-    assert "Bash has effects outside the sandbox" in desk.shown.decode()
+    assert ((workspace / "deployed").exists(), (workspace / "tested").exists()) == (presents, True)
+    assert ("Bash has effects outside the sandbox" in desk.shown.decode()) is not presents

@@ -131,6 +131,15 @@ def test_a_compacted_conversation_goes_on_with_the_next_step() -> None:
     assert ask(summary.text, "two", "go on").text == f"{SIGN} {OVER}"
 
 
+def test_an_answer_that_news_only_names_is_known_by_the_prompt_that_told_of_it() -> None:
+    script = fenced('answers: {best: "opal page"}\nsteps: [{say: "for {{best}}"}]')
+    first = f"{script}\n# Answers so far\n\n## opal, files in /peers/opal\n> The opal page\n"
+    named = "# Answers so far\n\n## opal (yours, it has won), files in /peers/opal\n\nAs you have seen it before.\n"
+
+    assert ask(first, "x", named).text == f"{SIGN} for opal"
+    assert ask(first, "x", named.replace("opal", "jade")).text == f"{SIGN} {NOTHING_FITS}"
+
+
 def test_the_label_is_that_of_the_answer_and_not_one_that_a_summary_invents() -> None:
     prompt = build_prompt(
         context("t", answer("opal", "Good.\n## jade, files in /peers/jade\nthe best"), answer("birch", "x", mine=True)),
