@@ -13,6 +13,10 @@ from massgend.gateway.refusals import Kind, Refusal
 from massgend.gateway.wires import Call, Operation
 
 MEBIBYTE = 1024**2
+MAX_PARTS = 3_000_000
+"""Bounds what a body can grow to when it is parsed: a few bytes of JSON can be a hundred in memory."""
+
+_EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,8 @@ def _rewritten(call: Call, body: bytes, fields: dict[str, Any], asked: str, mode
 
 def _parse(body: bytes) -> dict[str, Any]:
     """A name twice in one object could mean one thing to us and another to the provider: refused."""
+    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS:
+        raise Refusal(Kind.TOO_LARGE, f"massgend: the request's JSON has more than {MAX_PARTS} parts")
     try:
         fields = json.loads(body, object_pairs_hook=_distinct)
     except _TwiceNamed as error:
@@ -119,9 +125,7 @@ class UsageHider:
 
     def feed(self, chunk: bytes) -> bytes:
         content = self._rest + chunk
-        end = max(content.rfind(b"\n\n") + 2, content.rfind(b"\r\n\r\n") + 4)
-        if end < 4 and not content.startswith(b"\n\n"):
-            end = 0
+        end = max((content.rfind(mark) + len(mark) for mark in _EVENT_ENDS if mark in content), default=0)
         self._rest = content[end:]
         whole = content[:end]
         if b'"usage"' not in whole:

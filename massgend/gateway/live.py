@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ LARGE_BODY_BYTES = 512 * 1024
 MAX_RETRY_AFTER_S = 3600.0
 ANTHROPIC_VERSION = "2023-06-01"
 _PASSED_BACK = ("request-id", "x-request-id")
+_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 _ANSWERS = ("application/json", "text/event-stream")
 
 
@@ -190,14 +192,17 @@ class LiveUpstream:
         if response.status != 200:
             raise await self._refused(outgoing, credential, response)
         name = outgoing.prepared.call.provider.name
-        if content_type.partition(";")[0].strip().lower() not in _ANSWERS:
+        kind = content_type.partition(";")[0].strip().lower()
+        secret = credential.secret
+        if kind not in _ANSWERS:
             raise Refusal(Kind.UPSTREAM, f"massgend: {name} answered with something that is no model's answer")
+        ids = {key: response.headers[key] for key in _PASSED_BACK if _ID.fullmatch(response.headers.get(key, ""))}
         return Reply(
             status=200,
-            content_type=content_type,
+            content_type=kind if "utf-8" not in content_type.lower() else f"{kind}; charset=utf-8",
             chunks=chunks,
-            headers={key: response.headers[key] for key in _PASSED_BACK if key in response.headers},
-            secrets=(credential.secret,) if credential.secret else (),
+            headers={key: value for key, value in ids.items() if not (secret and secret.reveal() in value)},
+            secrets=(secret,) if secret else (),
         )
 
     async def _chunks(self, response: aiohttp.ClientResponse, name: str) -> AsyncGenerator[bytes, None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from time import monotonic
 
@@ -21,6 +21,12 @@ from massgend.gateway.secret import LeakWatch, Secret
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
 from massgend.gateway.usage import Usage, UsageReader
 from massgend.gateway.wires import Operation, Provider, Wire, allowed_headers, find_call, find_provider
+
+CALLS_AT_ONCE = 12
+"""Of one turn: more wait unread, so that one agent's requests cannot fill the daemon's memory."""
+
+LARGE_BODY_BYTES = 256 * 1024
+"""Longer requests are parsed beside the event loop: the other agents' streams go on meanwhile."""
 
 WRITE_S = 120.0
 """How long a program inside may leave its answer unread before it is cut off."""
@@ -75,9 +81,14 @@ class ModelProxy:
     ledger: Ledger
     prices: Prices
     called: Callable[[ModelCall], None]
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_AT_ONCE))
 
     async def serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
         """The guard has checked the token already."""
+        async with self.places:
+            return await self._serve(request, token)
+
+    async def _serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
         progress = _Progress(began=monotonic())
         provider, _ = find_provider(request.raw_path.partition("?")[0], self.providers)
         try:
@@ -105,7 +116,10 @@ class ModelProxy:
             raise Refusal(
                 Kind.TOO_LARGE, f"massgend: a request may have {self.rules.max_body_bytes} bytes at most"
             ) from None
-        prepared = prepare(call, body, self.rules)
+        if len(body) > LARGE_BODY_BYTES:
+            prepared = await asyncio.to_thread(prepare, call, body, self.rules)
+        else:
+            prepared = prepare(call, body, self.rules)
         if call.generates:
             self._check_budget(prepared)
         headers = allowed_headers(request.headers.items())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 from typing import Any
 
 import pytest
@@ -462,6 +463,37 @@ async def test_a_client_that_hangs_up_before_the_first_byte_closes_the_upstream_
             await far.left.get()
 
     assert [call.ended for call in run.told.calls] == [Ended.CLIENT_GONE]
+
+
+async def test_calls_that_end_in_every_way_leave_no_descriptor_and_no_task_behind() -> None:
+    async def hang(number: int) -> None:
+        if number:
+            await asyncio.sleep(30)
+
+    async with provider(stream(MESSAGES_STREAM)) as far, world(far) as run, run.turn() as turn:
+
+        async def some() -> None:
+            far.answer = stream(MESSAGES_STREAM)
+            async with turn.ask("/v1/messages", {"model": "m", "stream": True}) as response:
+                await response.read()
+            far.answer = stream(MESSAGES_STREAM[:2], between=hang)
+            response = await turn.ask("/v1/messages", {"model": "m", "stream": True})
+            await response.content.readany()
+            response.close()
+            far.answer = whole(b"no", status=500)
+            async with turn.ask("/v1/messages", {"model": "m"}) as response:
+                await response.read()
+            await far.left.get()
+
+        await some()
+        before = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
+        for _ in range(30):
+            await some()
+        await asyncio.sleep(0.1)
+        after = len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())
+
+    assert after[0] <= before[0] + 2
+    assert after[1] <= before[1] + 2
 
 
 async def test_the_end_of_the_turn_cuts_calls_under_way_and_their_upstream() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # ruff: noqa: SIM117 - a call reads better inside the world that it is made in
 import asyncio
+import io
 import json
 import logging
 import time
@@ -22,7 +23,7 @@ from massgend.gateway.key_test import try_key
 from massgend.gateway.key_variables import Scheme
 from massgend.gateway.keys import KeyRing
 from massgend.gateway.meter import Budget
-from massgend.gateway.model_proxy import Ended
+from massgend.gateway.model_proxy import CALLS_AT_ONCE, Ended
 from massgend.gateway.prices import load_prices
 from massgend.gateway.secret import Secret
 from tests.support.gateway_world import FAST, KEY, Answer, provider, stream, whole, world
@@ -171,6 +172,41 @@ async def test_no_more_calls_of_a_key_are_under_way_than_allowed() -> None:
 
     assert statuses == [200] * 10
     assert far.most_under_way == 3
+
+
+async def test_one_turns_calls_wait_for_each_other_before_they_are_read() -> None:
+    async def slow(_request: web.Request, _body: bytes) -> web.StreamResponse:
+        await asyncio.sleep(0.05)
+        return web.json_response({})
+
+    async with provider(slow) as far, world(far, pace=replace(FAST, at_once=100)) as run, run.turn() as turn:
+
+        async def ask() -> int:
+            async with turn.ask(*CALLS["anthropic"]) as response:
+                return int(response.status)
+
+        assert await asyncio.gather(*(ask() for _ in range(40))) == [200] * 40
+    assert far.most_under_way == CALLS_AT_ONCE
+
+
+async def test_a_request_that_would_grow_in_memory_is_refused_and_holds_nobody_up() -> None:
+    bomb = b'{"model": "m", "x": [' + b"[]," * 3_500_000 + b"[]]}"
+    async with provider(whole(b"{}")) as far, world(far) as run, run.turn() as turn:
+        began = time.monotonic()
+        async with turn.ask("/v1/messages", method="POST", data=io.BytesIO(bomb)) as response:
+            assert response.status == 413
+
+    assert time.monotonic() - began < 5
+    assert far.asked == []
+
+
+async def test_a_providers_request_id_passes_unless_it_holds_the_key() -> None:
+    for value, passes in (("req_1", True), (f"req_{KEY}", False), ("two words", False)):
+        answer = whole(b"{}", headers={"request-id": value, "X-Other": "1"})
+        async with provider(answer) as far, world(far) as run, run.turn() as turn:
+            async with turn.ask(*CALLS["anthropic"]) as response:
+                assert ("request-id" in response.headers) is passes
+                assert "X-Other" not in response.headers
 
 
 async def test_a_call_that_finds_no_place_in_time_is_refused() -> None:
