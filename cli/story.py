@@ -16,6 +16,8 @@ from massgend.domain.facts import (
     BranchUpdated,
     ClosingBegan,
     Fact,
+    PresentationBegan,
+    PresentationEnded,
     RunCreated,
     RunDecided,
     RunDelivered,
@@ -69,6 +71,11 @@ def tell(fact: Fact) -> tuple[Line, ...]:
         case WorkKept():
             text = f"unfinished work kept, {plural(fact.changed_files, 'file')} changed"
             return (Line(at=fact.at, agent=fact.agent, text=text),)
+        case PresentationBegan():
+            return (Line(at=fact.at, agent=fact.agent, text=f"presents its answer {fact.number}"),)
+        case PresentationEnded():
+            tone = Tone.GOOD if fact.kept else Tone.CAREFUL
+            return (Line(at=fact.at, agent=fact.agent, text=clean(fact.reason), tone=tone),)
         case BranchUpdated() if fact.problem is not None:
             text = f"branch {clean(fact.branch)} not updated: {first_line(fact.problem)}"
             return (Line(at=fact.at, agent=fact.agent, text=text, tone=Tone.BAD),)

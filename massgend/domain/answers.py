@@ -10,15 +10,19 @@ from massgend.domain.events import ChecksFinished, SnapshotFailed, SnapshotRefus
 from massgend.domain.facts import AnswerAccepted, AnswerChecked, AnswerRefused
 from massgend.domain.failures import fail
 from massgend.domain.restarts import spread
-from massgend.domain.run import Agent, Answer, AnswerId, CheckResult, NewAnswer, Phase, Run, Stage
+from massgend.domain.run import PRESENTED, Agent, Answer, AnswerId, CheckResult, NewAnswer, Phase, Run, Stage
 
 
 def freeze(draft: Draft, agent: Agent, answer: NewAnswer) -> None:
     step = draft.new_step()
     draft.change_agent(agent.name, phase=Phase.FREEZING, step=step, turn=None)
-    draft.do(
-        FreezeSnapshot(step=step, agent=agent.name, name=str(agent.answers + 1), summary=answer.summary),
-    )
+    draft.do(freezing(draft.run, agent, answer, step))
+
+
+def freezing(run: Run, agent: Agent, answer: NewAnswer, step: int) -> FreezeSnapshot:
+    """The effect that saves what was handed in."""
+    name = PRESENTED if run.stage is Stage.PRESENTING else str(agent.answers + 1)
+    return FreezeSnapshot(step=step, agent=agent.name, name=name, summary=answer.summary)
 
 
 def snapshot_taken(draft: Draft, event: SnapshotTaken) -> None:
@@ -98,6 +102,7 @@ def snapshot_refused(draft: Draft, event: SnapshotRefused) -> None:
         agent.name,
         pending=None,
         reminders=agent.reminders + 1,
+        unfinished=agent.unfinished or not event.unchanged,
         notice=f"Your last answer was not accepted: {event.reason}",
     )
     if draft.run.stage is Stage.RUNNING and agent.reminders > draft.run.task.limits.max_reminders:
@@ -124,7 +129,7 @@ def checks_finished(draft: Draft, event: ChecksFinished) -> None:
     answer = next((a for a in run.answers if a.check_step == event.step and not a.visible), None)
     if answer is None:
         return
-    results = _with_missing(run, event.results)
+    results = with_missing(run, event.results)
     checked = replace(answer, checks=results, check_step=None)
     draft.change(answers=tuple(checked if a is answer else a for a in run.answers))
     draft.tell(
@@ -134,7 +139,7 @@ def checks_finished(draft: Draft, event: ChecksFinished) -> None:
         spread(draft, answer.id.agent)
 
 
-def _with_missing(run: Run, results: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+def with_missing(run: Run, results: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
     """A check without a result was not run, and so has not passed."""
     known = {result.name for result in results}
     missing = (spec for spec in run.task.checks if spec.name not in known)

@@ -1,17 +1,17 @@
-"""From the last decision to the end: settle, force, keep, deliver, close (rules 7, 9, 10, 13). PURE."""
+"""From the last decision to the end: settle, force, keep, present, deliver, close (rules 7, 9, 10, 12, 13). PURE."""
 
 from __future__ import annotations
 
-from massgend.domain.answers import accept, freeze
+from massgend.domain.answers import freeze
 from massgend.domain.draft import Draft
-from massgend.domain.effects import Close, Deliver, FreezeSnapshot
-from massgend.domain.events import Closed, Delivered, SnapshotFailed, SnapshotRefused, SnapshotTaken
-from massgend.domain.facts import ClosingBegan, RunDecided, RunDelivered, RunEnded, WorkKept
+from massgend.domain.effects import Close, Deliver
+from massgend.domain.events import Closed, Delivered
+from massgend.domain.facts import ClosingBegan, RunDecided, RunDelivered, RunEnded
+from massgend.domain.keeping import freeze_all
+from massgend.domain.presentation import begin_presentation, is_due, stop_presentation
 from massgend.domain.restarts import interrupt
 from massgend.domain.run import Cause, DecidedBy, Phase, Run, Stage, Status, StopReason
 from massgend.domain.tally import decide, valid_votes
-
-FORCED_SUMMARY = "Unfinished: recorded from the workspace when the run ended."
 
 
 def request_close(draft: Draft, cause: Cause) -> None:
@@ -19,9 +19,19 @@ def request_close(draft: Draft, cause: Cause) -> None:
     run = draft.run
     if run.cause is Cause.CANCELLED or run.stage in (Stage.DELIVERING, Stage.CLOSING):
         return
+    if run.stage is Stage.PRESENTING:
+        stop_presentation(draft, cause)
+        return
+    if cause is Cause.BUDGET and run.stage is Stage.KEEPING and is_due(run):
+        draft.change(cause=cause)  # too late for the decision, in time for the presentation
+        return
     if cause is not Cause.CANCELLED and (run.cause is not None or run.stage is Stage.KEEPING):
         return
-    draft.change(cause=cause, stage=run.stage if run.stage in (Stage.FORCING, Stage.KEEPING) else Stage.SETTLING)
+    draft.change(
+        cause=cause,
+        stage=run.stage if run.stage in (Stage.FORCING, Stage.KEEPING) else Stage.SETTLING,
+        decision=None if cause is Cause.CANCELLED else run.decision,
+    )
     draft.tell(ClosingBegan(at=draft.at, cause=cause.value))
     for agent in list(draft.run.agents.values()):
         if agent.phase in (Phase.STARTING, Phase.WORKING):
@@ -44,7 +54,10 @@ def settle(draft: Draft) -> None:
                 _decide(draft, DecidedBy.FORCED_AT_LIMIT)
         case Stage.KEEPING:
             if not draft.run.keeping:
-                _deliver(draft)
+                _go_on(draft)
+        case Stage.PRESENTING:
+            if draft.run.presented is not None and draft.run.presented.over:
+                _keep(draft)
         case _:
             pass
 
@@ -78,7 +91,7 @@ def _settle_closing(draft: Draft) -> None:
         _decide(draft, DecidedBy.NEWEST_AT_LIMIT)
     else:
         draft.change(stage=Stage.FORCING)
-        _freeze_all(draft, tuple(run.agents), "1", FORCED_SUMMARY)
+        freeze_all(draft, tuple(run.agents))
 
 
 def _decide(draft: Draft, by: DecidedBy) -> None:
@@ -93,53 +106,23 @@ def _keep(draft: Draft) -> None:
     """Unfinished work goes on the agents' branches before anything else happens; no limit discards work."""
     draft.change(stage=Stage.KEEPING)
     unfinished = tuple(agent.name for agent in draft.run.agents.values() if agent.unfinished)
-    _freeze_all(draft, unfinished, "unfinished", FORCED_SUMMARY)
+    freeze_all(draft, unfinished)
     if not draft.run.keeping:
-        _deliver(draft)
+        _go_on(draft)
 
 
-def _freeze_all(draft: Draft, names: tuple[str, ...], name: str, summary: str) -> None:
-    for agent in names:
-        step = draft.new_step()
-        draft.change(keeping={**draft.run.keeping, agent: step})
-        draft.do(FreezeSnapshot(step=step, agent=agent, name=name, summary=summary))
-
-
-def keep_or_force_done(draft: Draft, event: SnapshotTaken | SnapshotRefused | SnapshotFailed) -> None:
-    """A snapshot that was taken (or not) by force; `settle` goes on when it was the last."""
-    run = draft.run
-    if run.keeping.get(event.agent) != event.step:
-        return
-    draft.change(keeping={name: step for name, step in run.keeping.items() if name != event.agent})
-    match event:
-        case SnapshotTaken() if run.stage is Stage.FORCING:
-            accept(draft, event, FORCED_SUMMARY, forced=True)
-        case SnapshotTaken():
-            draft.change_agent(event.agent, unfinished=False)
-            draft.tell(
-                WorkKept(
-                    at=event.at,
-                    agent=event.agent,
-                    commit=event.snapshot.commit,
-                    changed_files=event.snapshot.changed_files,
-                )
-            )
-            draft.publish(event.agent, event.snapshot.commit)
-        case SnapshotRefused():
-            draft.change_agent(event.agent, unfinished=False)
-        case SnapshotFailed():
-            trouble = f"{event.agent}: its unfinished work stays in its workspace: {event.reason}"
-            draft.change(trouble=(*run.trouble, trouble))
-            draft.change_agent(event.agent, unfinished=False)
-
-
-def _deliver(draft: Draft) -> None:
-    if draft.run.decision is None or draft.run.cause is Cause.CANCELLED:
+def _go_on(draft: Draft) -> None:
+    """All work is saved: present, then deliver, then close."""
+    decision, result = draft.run.decision, draft.run.result
+    if decision is None or result is None:
         _close_run(draft)
-        return
-    step = draft.new_step()
-    draft.change(stage=Stage.DELIVERING, step=step)
-    draft.do(Deliver(step=step, answer=draft.run.decision.winner))
+    elif is_due(draft.run):
+        begin_presentation(draft, decision.winner, decision.by)
+        settle(draft)  # it may be over at once
+    else:
+        step = draft.new_step()
+        draft.change(stage=Stage.DELIVERING, step=step)
+        draft.do(Deliver(step=step, answer=result))
 
 
 def _close_run(draft: Draft) -> None:
@@ -174,16 +157,19 @@ def why_ended(run: Run) -> str:
         case Status.NO_RESULT:
             return _why_nothing(run)
         case _:
-            return run.decision.reason if run.decision is not None else ""
+            presented = run.presented.reason if run.presented is not None else ""
+            return f"{run.decision.reason if run.decision is not None else ''} {presented}".strip()
 
 
 def _why_nothing(run: Run) -> str:
     failed = [f"{agent.name}: {agent.last_failure}" for agent in run.agents.values() if agent.last_failure]
     because = f" ({'; '.join(failed)})" if failed else ""
+    unsaved = ", ".join(agent.name for agent in run.agents.values() if agent.unsaved)
+    nothing = f"the work of {unsaved} could not be saved" if unsaved else "no agent had changed anything"
     match run.cause:
         case Cause.RUN_LIMIT:
-            return f"The time limit was reached and no agent had changed anything{because}."
+            return f"The time limit was reached and {nothing}{because}."
         case Cause.BUDGET:
-            return f"The budget was used up and no agent had changed anything{because}."
+            return f"The budget was used up and {nothing}{because}."
         case _:
-            return f"No agent is left and none had changed anything{because}."
+            return f"No agent is left and {nothing.replace('no agent', 'none')}{because}."

@@ -7,7 +7,7 @@ from massgend.domain.effects import EndTurn
 from massgend.domain.events import HandedIn
 from massgend.domain.facts import AnswerSubmitted, VoteCast
 from massgend.domain.hand_in import refusal
-from massgend.domain.run import Agent, AnswerId, NewAnswer, Phase, Run, Vote, VoteFor
+from massgend.domain.run import Agent, AnswerId, NewAnswer, Phase, Run, Stage, Vote, VoteFor
 
 
 def handed_in(draft: Draft, event: HandedIn) -> None:
@@ -15,7 +15,8 @@ def handed_in(draft: Draft, event: HandedIn) -> None:
         return
     agent = draft.run.agents[event.agent]
     if isinstance(event.choice, NewAnswer):
-        draft.change_agent(agent.name, phase=Phase.ENDING, pending=event.choice, vote=None)
+        vote = agent.vote if draft.run.stage is Stage.PRESENTING else None  # what has won stays voted for
+        draft.change_agent(agent.name, phase=Phase.ENDING, pending=event.choice, vote=vote)
         draft.tell(AnswerSubmitted(at=event.at, agent=agent.name, summary=event.choice.summary))
     else:
         _cast(draft, agent, event.choice)

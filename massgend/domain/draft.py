@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from massgend.domain.context import build_context
+from massgend.domain.context import TurnContext, build_context
 from massgend.domain.effects import Effect, PublishBranch, SetTimer, StartTurn
 from massgend.domain.events import Clock
 from massgend.domain.facts import AgentRetired, Fact, TurnRequested
@@ -71,10 +71,13 @@ class Draft:
         context = build_context(self.run, agent, turn=agent.turns + 1, at=self.at)
         if not context.answers_left and not context.may_vote:
             self._spend(agent.name, "it has no answers left and nothing to vote for")
-            return
+        else:
+            self.start_turn(agent, context)
+
+    def start_turn(self, agent: Agent, context: TurnContext) -> None:
         step = self.new_step()
         turn = Turn(
-            number=agent.turns + 1,
+            number=context.turn,
             step=step,
             context=tuple(view.id for view in context.answers),
             requested_at=self.at,

@@ -57,7 +57,7 @@ class Notify:
 
 @dataclass(frozen=True, kw_only=True)
 class FreezeSnapshot:
-    """Record the workspace under `name` (`refs/massgend/<run>/<label>/<name>`).
+    """Record the workspace under `name` (`refs/massgend/<run>/<label>/<name>`), `presented` for a presentation.
 
     Reports SnapshotTaken, SnapshotRefused or SnapshotFailed.
     """
@@ -96,7 +96,10 @@ class SetTimer:
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """The winner's branch, and the merge. Reports Delivered, also when nothing could be merged."""
+    """The winner's branch, and the merge, of the snapshot of `answer`, voted or presented.
+
+    Reports Delivered, also when nothing could be merged.
+    """
 
     step: int
     answer: AnswerId

@@ -91,12 +91,13 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, kw_only=True)
 class SnapshotRefused:
-    """Nothing to save, or too much; `reason` is told to the agent."""
+    """Nothing to save (`unchanged`), or too much; `reason` is told to the agent."""
 
     at: float
     agent: str
     step: int
     reason: str
+    unchanged: bool = False
     type: Literal["snapshot_refused"] = "snapshot_refused"
 
 

@@ -113,7 +113,7 @@ class AgentInterrupted:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnFailed:
-    """`retry_in_s` None: the agent is out."""
+    """`retry_in_s` None: the agent is out. `failures`: in a row, or of the presentation."""
 
     at: float
     agent: str
@@ -168,6 +168,32 @@ class RunDecided:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PresentationBegan:
+    """The winner has one more turn to polish its answer `number`."""
+
+    at: float
+    agent: str
+    number: int
+    type: Literal["presentation_began"] = "presentation_began"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PresentationEnded:
+    """`kept`: the presented snapshot is what is delivered; else the voted one is. Comes alone when none could begin.
+
+    `commit` and `checks`: of the presented snapshot, when there is one.
+    """
+
+    at: float
+    agent: str
+    kept: bool
+    reason: str
+    commit: str | None
+    checks: tuple[CheckResult, ...]
+    type: Literal["presentation_ended"] = "presentation_ended"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunDelivered:
     at: float
     delivery: Delivery
@@ -208,6 +234,8 @@ Fact = (
     | WorkKept
     | BranchUpdated
     | RunDecided
+    | PresentationBegan
+    | PresentationEnded
     | RunDelivered
     | RunRecovered
     | RunEnded

@@ -17,10 +17,12 @@ def refusal(run: Run, name: str, step: int, choice: Choice) -> str | None:
         return "You have decided in this turn already; your first decision stands."
     if agent.phase not in (Phase.STARTING, Phase.WORKING, Phase.STOPPING):
         return "This turn is over; nothing was taken."
-    if run.stage not in (Stage.RUNNING, Stage.SETTLING):
+    if run.stage not in (Stage.RUNNING, Stage.SETTLING, Stage.PRESENTING):
         return "The run has ended; nothing was taken."
     if isinstance(choice, NewAnswer):
         return _answer_refusal(run, name, choice)
+    if run.stage is Stage.PRESENTING:
+        return "The vote is over and your answer has won: hand in its final form as a new answer."
     labels = {run.agents[which.agent].label for which in agent.turn.context}
     if not labels:
         return "There is no answer to vote for yet: submit one yourself with massgend-answer."
@@ -35,7 +37,7 @@ def refusal(run: Run, name: str, step: int, choice: Choice) -> str | None:
 
 def _answer_refusal(run: Run, name: str, choice: NewAnswer) -> str | None:
     limit = run.task.limits.answers
-    if run.agents[name].answers >= limit:
+    if run.agents[name].answers >= limit and run.stage is not Stage.PRESENTING:
         return f"You have submitted all your {limit} answers: vote for one."
     if not choice.summary.strip():
         return "An answer needs a summary: say in a few sentences what you did and how you checked it."

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from massgend.domain.answers import checks_finished, snapshot_failed, snapshot_refused, snapshot_taken
-from massgend.domain.closing import finish_closing, keep_or_force_done, request_close, settle
+from massgend.domain.closing import finish_closing, request_close, settle
 from massgend.domain.decisions import handed_in
 from massgend.domain.draft import Draft, Transition
 from massgend.domain.effects import Prepare
@@ -34,6 +34,8 @@ from massgend.domain.events import (
     TurnStarted,
 )
 from massgend.domain.facts import BranchUpdated, RunCreated, RunStarted
+from massgend.domain.keeping import kept_or_forced
+from massgend.domain.presentation import presentation_checked, presentation_saved
 from massgend.domain.recovery import recover
 from massgend.domain.run import WINNER, Agent, Run, Stage
 from massgend.domain.timers import timer_fired
@@ -84,6 +86,7 @@ def _is_known(run: Run, event: Event) -> bool:
 
 
 def _apply(draft: Draft, event: Event) -> None:
+    run = draft.run
     match event:
         case RunRequested():
             pass
@@ -98,7 +101,10 @@ def _apply(draft: Draft, event: Event) -> None:
         case SnapshotTaken() | SnapshotRefused() | SnapshotFailed():
             _snapshot_ended(draft, event)
         case ChecksFinished():
-            checks_finished(draft, event)
+            if run.stage is Stage.PRESENTING:
+                presentation_checked(draft, event)
+            else:
+                checks_finished(draft, event)
         case BranchPublished():
             _published(draft, event)
         case TimerFired():
@@ -135,9 +141,12 @@ def _prepared(draft: Draft, event: Prepared | PrepareFailed) -> None:
 
 
 def _snapshot_ended(draft: Draft, event: SnapshotTaken | SnapshotRefused | SnapshotFailed) -> None:
-    """An agent's answer, or what is saved by force at the end."""
+    """An agent's answer, the presented one, or what is saved by force at the end."""
     if draft.run.stage in (Stage.FORCING, Stage.KEEPING):
-        keep_or_force_done(draft, event)
+        kept_or_forced(draft, event)
+        return
+    if draft.run.stage is Stage.PRESENTING:
+        presentation_saved(draft, event)
         return
     match event:
         case SnapshotTaken():

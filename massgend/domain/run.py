@@ -32,6 +32,9 @@ NOT_LIVE = frozenset({Phase.SPENT, Phase.OUT})
 WINNER = "winner"
 """Stands where an agent's name stands, for the winner's branch. No agent may have this name."""
 
+PRESENTED = "presented"
+"""Stands where an answer's number stands, for the snapshot of the winner's presentation."""
+
 
 class Stage(StrEnum):
     """Where the run stands."""
@@ -41,6 +44,7 @@ class Stage(StrEnum):
     SETTLING = "settling"  # a limit or a cancel: turns are being ended
     FORCING = "forcing"  # no answer at the limit: every changed workspace becomes one
     KEEPING = "keeping"  # unfinished work is being recorded for the branches
+    PRESENTING = "presenting"  # the winner polishes its answer in one more turn
     DELIVERING = "delivering"
     CLOSING = "closing"
     DONE = "done"
@@ -85,11 +89,14 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerId:
+    """`presented`: the winner's polish of this answer, not the answer itself."""
+
     agent: str
     number: int
+    presented: bool = False
 
     def __str__(self) -> str:
-        return f"{self.agent}.{self.number}"
+        return f"{self.agent}.{PRESENTED if self.presented else self.number}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +209,8 @@ class Agent:
     unfinished: bool = False  # its workspace holds work that no answer, and no vote after it, accounts for
     last_failure: str | None = None
     retry_at: float | None = None  # in BACKOFF: when it is tried again
+    shown: tuple[AnswerId, ...] = ()  # what its last turn that went well had in view
+    unsaved: bool = False  # its unfinished work could not be saved and is in its workspace alone
 
     @property
     def live(self) -> bool:
@@ -230,6 +239,28 @@ class Decision:
     reason: str
     tally: tuple[TallyLine, ...]
     overruled: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presented:
+    """The winner's presentation of the answer `voted` (rule 12). `delivered`: its snapshot, not the voted one, is.
+
+    `reason` says why, in one or two plain sentences, once it is over. `answer`: what was saved, also when it is not
+    delivered. `limit_at` bounds all its tries together.
+    """
+
+    voted: AnswerId
+    limit_at: float
+    starts: int = 0
+    failures: int = 0
+    answer: Answer | None = None
+    delivered: bool = False
+    reason: str = ""
+    ended_at: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.ended_at is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +308,7 @@ class Run:
     past_votes: tuple[Vote, ...] = ()
     cause: Cause | None = None
     decision: Decision | None = None
+    presented: Presented | None = None
     delivery: Delivery | None = None
     keeping: Mapping[str, int] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)  # agent -> the commit its branch is to point at
@@ -311,7 +343,19 @@ class Run:
         return tuple(agent for agent in self.agents.values() if agent.live)
 
     def answer(self, which: AnswerId) -> Answer:
-        return next(answer for answer in self.answers if answer.id == which)
+        """Also the presented one. Raises StopIteration when there is none."""
+        presented = self.presented.answer if self.presented is not None else None
+        known = self.answers if presented is None else (*self.answers, presented)
+        return next(answer for answer in known if answer.id == which)
+
+    @property
+    def result(self) -> AnswerId | None:
+        """What is, or was, delivered: the winner's answer, as voted or as presented; None without a winner."""
+        if self.decision is None:
+            return None
+        if self.presented is not None and self.presented.delivered and self.presented.answer is not None:
+            return self.presented.answer.id
+        return self.decision.winner
 
     def newest(self, *, visible_only: bool) -> tuple[Answer, ...]:
         """The newest answer of each agent, in the order of acceptance."""

@@ -9,7 +9,7 @@ from massgend.domain.draft import Draft
 from massgend.domain.effects import Notify
 from massgend.domain.events import Clock, TimerFired
 from massgend.domain.restarts import interrupt, tell_news
-from massgend.domain.run import Agent, Cause, Phase, StopReason
+from massgend.domain.run import Agent, Cause, Phase, Stage, StopReason
 from massgend.domain.turns import try_again
 
 
@@ -19,7 +19,7 @@ def timer_fired(draft: Draft, event: TimerFired) -> None:
             request_close(draft, Cause.RUN_LIMIT)
         case Clock.RUN_WRAP_UP:
             for agent in draft.run.agents.values():
-                if agent.phase is Phase.WORKING:
+                if agent.phase is Phase.WORKING and draft.run.stage is not Stage.PRESENTING:
                     _notify_time(draft, agent, "run")
         case Clock.BACKOFF:
             try_again(draft, event)

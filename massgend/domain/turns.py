@@ -10,7 +10,8 @@ from massgend.domain.effects import SetTimer
 from massgend.domain.events import Clock, TimerFired, TurnEnd, TurnEnded, TurnStarted
 from massgend.domain.facts import TurnBegan
 from massgend.domain.failures import fail
-from massgend.domain.run import IN_TURN, Agent, Phase, Stage, StopReason
+from massgend.domain.presentation import presentation_turn_over, start_presentation
+from massgend.domain.run import IN_TURN, Agent, Phase, Run, Stage, StopReason
 
 
 def turn_started(draft: Draft, event: TurnStarted) -> None:
@@ -23,21 +24,32 @@ def turn_started(draft: Draft, event: TurnStarted) -> None:
     phase = Phase.WORKING if agent.phase is Phase.STARTING else agent.phase
     draft.change_agent(agent.name, phase=phase, turn=replace(agent.turn, started_at=event.at))
     draft.tell(TurnBegan(at=event.at, agent=agent.name, turn=agent.turn.number))
-    limit = SetTimer(clock=Clock.TURN_LIMIT, due_at=event.at + limits.turn_s, agent=agent.name, step=event.step)
+    limit = SetTimer(clock=Clock.TURN_LIMIT, due_at=_limit_at(draft.run, event.at), agent=agent.name, step=event.step)
     draft.do(limit)
-    if limits.wrap_up_s < limits.turn_s:
+    if limit.due_at - limits.wrap_up_s > event.at:
         draft.do(replace(limit, clock=Clock.TURN_WRAP_UP, due_at=limit.due_at - limits.wrap_up_s))
+
+
+def _limit_at(run: Run, started_at: float) -> float:
+    if run.stage is Stage.PRESENTING and run.presented is not None:
+        return run.presented.limit_at
+    return started_at + run.task.limits.turn_s
 
 
 def turn_ended(draft: Draft, event: TurnEnded) -> None:
     agent = draft.run.agents[event.agent]
     if agent.phase not in IN_TURN or agent.step != event.step:
         return
+    if event.end is not TurnEnd.FAILED and agent.turn is not None and agent.turn.started_at is not None:
+        agent = draft.change_agent(agent.name, shown=agent.turn.context)
     after_turn(draft, agent, event)
 
 
 def after_turn(draft: Draft, agent: Agent, event: TurnEnded | None) -> None:
     """The turn is over for certain. `event` None: the daemon came back and found it ended."""
+    if draft.run.stage is Stage.PRESENTING:
+        presentation_turn_over(draft, agent, event)
+        return
     if agent.phase is Phase.ENDING:
         if agent.pending is not None:
             freeze(draft, agent, agent.pending)
@@ -65,5 +77,7 @@ def try_again(draft: Draft, event: TimerFired) -> None:
         return
     if agent.pending is not None:
         freeze(draft, agent, agent.pending)
+    elif draft.run.stage is Stage.PRESENTING:
+        start_presentation(draft)
     else:
         draft.next_turn(agent.name)

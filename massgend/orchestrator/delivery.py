@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from massgend.domain.effects import Deliver, FreezeSnapshot, PublishBranch
 from massgend.domain.events import BranchPublished, SnapshotFailed, SnapshotRefused, SnapshotTaken
-from massgend.domain.run import Answer, Delivery, Run, SnapshotRecord
+from massgend.domain.run import PRESENTED, Answer, Delivery, Run, SnapshotRecord
 from massgend.orchestrator.ports import Ports, base_of, workspace_id
 from snapshots.errors import SnapshotError
 from snapshots.repository import MergeMode, MergeReport, MergeStatus
@@ -34,9 +34,9 @@ async def freeze(ports: Ports, run: Run, effect: FreezeSnapshot) -> SnapshotTake
         case Snapshot():
             return SnapshotTaken(at=refused.at, agent=effect.agent, step=effect.step, snapshot=_record(result))
         case Unchanged(against="base"):
-            return replace(refused, reason="your workspace has not changed since the run began")
+            return replace(refused, reason="your workspace has not changed since the run began", unchanged=True)
         case Unchanged():
-            return replace(refused, reason="your workspace has not changed since your last answer")
+            return replace(refused, reason="your workspace has not changed since your last answer", unchanged=True)
         case OverBudget(reason=reason):
             return replace(refused, reason=reason)
 
@@ -60,7 +60,8 @@ def answer_message(run: Run, agent: str, name: str, summary: str) -> str:
 def merge_message(run: Run, answer: Answer) -> str:
     """The merge's or squash's message: what was asked for, the winner's summary, and our trailers."""
     subject = _shorten(f"Merge {answer.id.agent}'s answer: {run.task.text}")
-    trailers = f"Massgend-Run: {run.id}\nMassgend-Agent: {answer.id.agent}\nMassgend-Answer: {answer.id.number}\n"
+    name = PRESENTED if answer.id.presented else answer.id.number
+    trailers = f"Massgend-Run: {run.id}\nMassgend-Agent: {answer.id.agent}\nMassgend-Answer: {name}\n"
     return f"{subject}\n\n{answer.summary.strip()}\n\n{trailers}"
 
 

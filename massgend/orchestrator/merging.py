@@ -53,6 +53,8 @@ async def _message(runs: Runs, run_id: str, agent: str) -> str:
     except RunNotFound:
         return plain
     if agent == WINNER:
-        return merge_message(run, run.answer(run.decision.winner)) if run.decision is not None else plain
-    answers = [answer for answer in run.answers if answer.id.agent == agent]
+        return merge_message(run, run.answer(run.result)) if run.result is not None else plain
+    presented = run.presented.answer if run.presented is not None else None
+    known = run.answers if presented is None else (*run.answers, presented)
+    answers = [answer for answer in known if answer.id.agent == agent]
     return merge_message(run, answers[-1]) if answers else plain

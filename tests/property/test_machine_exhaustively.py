@@ -28,13 +28,14 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from massgend.domain.run import Agent, Cause, DecidedBy, Stage
+from massgend.domain.run import Agent, Cause, DecidedBy, Presented, Stage
 from massgend.domain.task import CheckSpec, Limits
 from tests.support.machine_reports import Job, request
 from tests.support.machine_world import TimerKey, World
 
 SILENT = {Clock.RUN_WRAP_UP, Clock.TURN_WRAP_UP}
 UNIT = CheckSpec(name="unit", run="pytest -q")
+LINT = CheckSpec(name="lint", run="ruff check", required=False)
 
 
 def shape(world: World) -> int:
@@ -67,7 +68,16 @@ def _shape(world: World, order: tuple[str, ...]) -> Hashable:
         frozenset(_job(job, place) for job in world.jobs.values()),
         frozenset((k[0], place.get(k[1] or "")) for k in world.timers if k[0] not in SILENT and _matters(world, k)),
         frozenset(place[name] for name in world.unsaved),
+        _presented(run.presented),
     )
+
+
+def _presented(presented: Presented | None) -> Hashable:
+    if presented is None:
+        return None
+    answer = presented.answer
+    saved = (answer.visible, answer.checks_passed) if answer is not None else None
+    return presented.starts, presented.failures, presented.over, presented.delivered, saved
 
 
 def _job(job: Job, place: dict[str, int]) -> Hashable:
@@ -75,7 +85,7 @@ def _job(job: Job, place: dict[str, int]) -> Hashable:
         case FreezeSnapshot():
             return "freeze", place[job.agent], 0
         case RunChecks():
-            return "checks", place[job.answer.agent], job.answer.number
+            return "checks", place[job.answer.agent], str(job.answer)
         case _:
             return type(job).__name__, 0, 0
 
@@ -133,17 +143,19 @@ def moves(world: World, small: Small) -> list[Event]:
     return found
 
 
-def explore(small: Small) -> tuple[int, Counter[DecidedBy | None]]:
+def explore(small: Small) -> tuple[int, Counter[DecidedBy | None], Counter[bool | None]]:
     """Every state and its successors. Raises AssertionError on a broken promise, a dead end or a cycle."""
     start = small.world()
     first = shape(start)
     seen: dict[int, set[int]] = {first: set()}
     ends: Counter[DecidedBy | None] = Counter()
+    delivered: Counter[bool | None] = Counter()
     todo = deque([(first, start)])
     while todo:
         key, world = todo.popleft()
         if world.run.stage is Stage.DONE:
             ends[world.run.decision.by if world.run.decision else None] += 1
+            delivered[world.run.presented.delivered if world.run.presented else None] += 1
             continue
         for event in moves(world, small):
             after = world.fork()
@@ -156,7 +168,7 @@ def explore(small: Small) -> tuple[int, Counter[DecidedBy | None]]:
                 seen[next_key] = set()
                 todo.append((next_key, after))
     _assert_every_path_ends(seen)
-    return len(seen), ends
+    return len(seen), ends, delivered
 
 
 def _assert_every_path_ends(graph: dict[int, set[int]]) -> None:
@@ -190,10 +202,21 @@ class Small:
     close: bool = False
     restart: bool = False
     failing_saves: bool = False
+    presentation: bool = False
+    planning: bool = False
 
     def world(self) -> World:
         limits = Limits(answers=self.answers, turns=self.turns, max_failures=self.failures, max_reminders=0)
-        return World(request(self.agents, limits=limits, checks=self.checks, allow_self_vote=self.allow_self_vote))
+        return World(
+            request(
+                self.agents,
+                limits=limits,
+                checks=self.checks,
+                allow_self_vote=self.allow_self_vote,
+                presentation=self.presentation,
+                planning=self.planning,
+            )
+        )
 
 
 WORLDS = {
@@ -208,12 +231,21 @@ WORLDS = {
     "two agents, none votes for itself": Small(agents=2, turns=3, allow_self_vote=False),
     "three agents": Small(agents=3),
     "three agents, none votes for itself": Small(agents=3, allow_self_vote=False),
+    "one agent presents, all that can happen": Small(
+        agents=1, checks=(UNIT,), close=True, restart=True, failing_saves=True, presentation=True
+    ),
+    "one agent presents, two checks": Small(agents=1, checks=(UNIT, LINT), failing_saves=True, presentation=True),
+    "two agents, the winner presents, checks": Small(agents=2, checks=(UNIT,), presentation=True),
+    "two agents plan, cut off or cancelled at any moment": Small(agents=2, close=True, planning=True),
+    "two agents, the winner presents, the daemon restarts": Small(agents=2, restart=True, presentation=True),
 }
 
 
 @pytest.mark.parametrize("small", WORLDS.values(), ids=WORLDS)
 def test_no_reachable_state_breaks_a_promise_and_every_path_ends(small: Small) -> None:
-    states, ends = explore(small)
+    states, ends, delivered = explore(small)
     assert states > 100, "the exploration went somewhere"
     decided = {DecidedBy.ONLY_AGENT if small.agents == 1 else DecidedBy.CONSENSUS, DecidedBy.FORCED_AT_LIMIT}
     assert decided <= set(ends), "agreement and disagreement are both reached"
+    presents = small.presentation or small.planning
+    assert {True, False} <= set(delivered) if presents else set(delivered) == {None}, "it is presented well and badly"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -39,6 +39,14 @@ from tests.support.machine_reports import NAMES, job_reports, request
 from tests.support.machine_world import World
 
 E = TypeVar("E")
+
+
+class Presents(TypedDict, total=False):
+    presentation: bool
+    planning: bool
+
+
+PRESENTS: list[Presents] = [{}, {"presentation": True}, {"planning": True}]
 PICK = st.integers(0, 999)
 TINY = Limits(answers=1, turns=2, max_failures=1, max_reminders=0, first_turn_protection_s=0.0)
 SMALL = Limits(answers=2, turns=4, max_failures=2, max_reminders=1)
@@ -75,6 +83,7 @@ class EveryOrder(RuleBasedStateMachine):
         checks=st.sampled_from([(), (UNIT,), (UNIT, LINT)]),
         limits=st.sampled_from([TINY, SMALL, Limits(), NOTHING]),
         allow_self_vote=st.booleans(),
+        presents=st.sampled_from(PRESENTS),
         quiet_for=st.sampled_from([0, 10, 30, 60, 1000]),
         seed=st.integers(0, 2**32),
     )
@@ -84,10 +93,11 @@ class EveryOrder(RuleBasedStateMachine):
         checks: tuple[CheckSpec, ...],
         limits: Limits,
         allow_self_vote: bool,
+        presents: Presents,
         quiet_for: int,
         seed: int,
     ) -> None:
-        asked = request(agents, checks=checks, limits=limits, allow_self_vote=allow_self_vote)
+        asked = request(agents, checks=checks, limits=limits, allow_self_vote=allow_self_vote, **presents)
         self.world = World(asked)
         self.quiet_for = quiet_for
         self.random = Random(seed)
@@ -228,11 +238,12 @@ TestEveryOrder = EveryOrder.TestCase
     checks=st.sampled_from([(), (UNIT,), (UNIT, LINT)]),
     limits=st.sampled_from([TINY, SMALL, Limits()]),
     allow_self_vote=st.booleans(),
+    presents=st.sampled_from(PRESENTS),
     seed=st.integers(0, 2**32),
 )
 def test_a_run_in_a_fair_world_ends_within_the_bound_and_is_replayed_to_the_same_end(
-    agents: int, checks: tuple[CheckSpec, ...], limits: Limits, allow_self_vote: bool, seed: int
+    agents: int, checks: tuple[CheckSpec, ...], limits: Limits, allow_self_vote: bool, presents: Presents, seed: int
 ) -> None:
     """Long runs with many answers and votes, which the rules above seldom reach."""
-    world = World(request(agents, checks=checks, limits=limits, allow_self_vote=allow_self_vote))
+    world = World(request(agents, checks=checks, limits=limits, allow_self_vote=allow_self_vote, **presents))
     world.finish_fairly(Random(seed))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from massgend.domain.effects import Close, Deliver, FreezeSnapshot, Prepare, RunChecks, StartTurn
 from massgend.domain.events import (
@@ -22,6 +23,7 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
+from massgend.domain.presentation import MAX_FAILURES, MAX_STARTS
 from massgend.domain.run import AnswerId, BaseRecord, CheckResult, Choice, Delivery, NewAnswer, SnapshotRecord, VoteFor
 from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, Task
 
@@ -41,6 +43,8 @@ def request(
     allow_self_vote: bool = True,
     disclose: Disclosure | None = None,
     labels: Mapping[str, str] | None = None,
+    presentation: bool = False,
+    planning: bool = False,
 ) -> RunRequested:
     names = NAMES[:agents]
     task = Task(
@@ -51,6 +55,8 @@ def request(
         limits=limits or Limits(),
         allow_self_vote=allow_self_vote,
         disclose=disclose or Disclosure(),
+        presentation=presentation,
+        planning=planning,
     )
     return RunRequested(at=T0, run="r1", task=task, labels=labels or dict(zip(names, LABELS, strict=False)))
 
@@ -60,7 +66,8 @@ def most_steps(task: Task) -> int:
     limits = task.limits
     per_turn = 2 + 2 * limits.max_failures  # the turn; its answer's tries to be saved, and the waits between them
     per_agent = limits.turns * per_turn + limits.answers + 4  # each answer's check; forced, its check, kept
-    return 3 + len(task.agents) * per_agent
+    presentation = 2 * MAX_STARTS + 2 * MAX_FAILURES + 2  # turns and snapshots, waits, the check, what is kept
+    return 3 + len(task.agents) * per_agent + presentation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +105,16 @@ def job_reports(job: Job, at: float, task: Task) -> list[Event]:
             kept = SnapshotRecord(ref=job.name, commit=f"{job.agent}-{step}", git_tree=str(step), changed_files=1)
             return [
                 SnapshotTaken(at=at, agent=job.agent, step=step, snapshot=kept),
-                SnapshotRefused(at=at, agent=job.agent, step=step, reason="your workspace has not changed"),
+                SnapshotRefused(
+                    at=at, agent=job.agent, step=step, reason="your workspace has not changed", unchanged=True
+                ),
+                SnapshotRefused(at=at, agent=job.agent, step=step, reason="it is 3 GB"),
                 SnapshotFailed(at=at, agent=job.agent, step=step, reason="the disk is full"),
             ]
         case RunChecks():
             return [
-                ChecksFinished(at=at, step=step, results=tuple(result(check, passed) for check in task.checks))
-                for passed in (True, False)
+                ChecksFinished(at=at, step=step, results=tuple(map(result, task.checks, passed)))
+                for passed in product((True, False), repeat=len(task.checks))
             ]
         case Deliver():
             return [

@@ -57,6 +57,8 @@ class Story(World):
         allow_self_vote: bool = True,
         disclose: Disclosure | None = None,
         labels: Mapping[str, str] | None = None,
+        presentation: bool = False,
+        planning: bool = False,
         prepared: bool = True,
     ) -> None:
         self.told: list[Fact] = []
@@ -69,6 +71,8 @@ class Story(World):
                 allow_self_vote=allow_self_vote,
                 disclose=disclose,
                 labels=labels,
+                presentation=presentation,
+                planning=planning,
             )
         )
         if prepared:
@@ -107,6 +111,15 @@ class Story(World):
         return self.run.decision
 
     # -- turns ---------------------------------------------------------------------------------------------------------
+
+    def agrees_on(self, author: str) -> None:
+        """Its answer, and a vote of everybody for it; the others' first turns were not protected, or have ended."""
+        self.answers(author)
+        for name in self.run.agents:
+            if self.phase(name) is Phase.STOPPING:
+                self.stops(name)
+        for name in self.run.agents if len(self.run.agents) > 1 else ():
+            self.votes(name, author)
 
     def starts(self, *names: str) -> None:
         for name in names:
@@ -152,13 +165,15 @@ class Story(World):
         return self.report(SnapshotTaken(at=self.now, agent=name, step=job.step, snapshot=kept))
 
     def is_refused(self, name: str, reason: str = "your workspace has not changed") -> Transition:
-        return self.report(SnapshotRefused(at=self.now, agent=name, step=self.freeze(name).step, reason=reason))
+        step = self.freeze(name).step
+        unchanged = reason == "your workspace has not changed"
+        return self.report(SnapshotRefused(at=self.now, agent=name, step=step, reason=reason, unchanged=unchanged))
 
     def cannot_be_saved(self, name: str, reason: str = "the disk is full") -> Transition:
         return self.report(SnapshotFailed(at=self.now, agent=name, step=self.freeze(name).step, reason=reason))
 
     def is_checked(self, name: str, *passed: bool) -> Transition:
-        """The oldest check of an answer of this agent ends; one bool a check."""
+        """The oldest check of an answer of this agent ends (or of its presentation); one bool a check."""
         job = next(job for job in self.jobs.values() if isinstance(job, RunChecks) and job.answer.agent == name)
         results = tuple(result(check, ok) for check, ok in zip(self.run.task.checks, passed, strict=True))
         return self.report(ChecksFinished(at=self.now, step=job.step, results=results))

@@ -45,12 +45,14 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from massgend.domain.facts import AnswerAccepted, AnswerSubmitted, RunDecided, VoteCast
+from massgend.domain.facts import AnswerAccepted, AnswerSubmitted, PresentationBegan, RunDecided, VoteCast
 from massgend.domain.machine import advance, begin, replay
 from massgend.domain.run import (
     IN_TURN,
+    PRESENTED,
     AnswerId,
     Cause,
+    CheckResult,
     DecidedBy,
     Decision,
     Phase,
@@ -77,6 +79,9 @@ class World:
         self.ballots: dict[str, tuple[AnswerId, frozenset[AnswerId]]] = {}
         self.unsaved: set[str] = set()
         self.decided_as: Decision | None = None
+        self.results: dict[AnswerId, tuple[CheckResult, ...]] = {}
+        self.presented: AnswerId | None = None
+        self.untold: set[str] = set()
         first = begin(asked)
         self.run = first.run
         self._absorb(first.effects)
@@ -118,11 +123,7 @@ class World:
                 if not self.turns.pop(event.step).decided:
                     self.unsaved.add(event.agent)
             case SnapshotTaken() | SnapshotRefused() | SnapshotFailed():
-                del self.jobs[event.step]
-                if event.agent in self.run.keeping:
-                    self.unsaved.discard(event.agent)
-                elif isinstance(event, SnapshotFailed):
-                    self.unsaved.add(event.agent)
+                self._consume_snapshot(event)
             case Prepared() | PrepareFailed() | ChecksFinished() | Delivered() | Closed():
                 self._check_results(self.jobs.pop(event.step), event)
             case TimerFired():
@@ -135,9 +136,24 @@ class World:
             case _:
                 pass
 
+    def _consume_snapshot(self, event: SnapshotTaken | SnapshotRefused | SnapshotFailed) -> None:
+        job = self.jobs.pop(event.step)
+        not_saved = isinstance(event, SnapshotFailed) or (isinstance(event, SnapshotRefused) and not event.unchanged)
+        if event.agent in self.run.keeping:
+            self.unsaved.discard(event.agent)
+            if not_saved:
+                self.untold.add(event.agent)
+        elif not_saved:
+            self.unsaved.add(event.agent)
+        elif isinstance(job, FreezeSnapshot) and job.name == PRESENTED:
+            self.unsaved.discard(event.agent)
+            if isinstance(event, SnapshotTaken) and self.decided_as is not None:
+                self.presented = replace(self.decided_as.winner, presented=True)
+
     def _check_results(self, job: Job, event: Event) -> None:
         if isinstance(job, RunChecks) and isinstance(event, ChecksFinished):
             self.checked.add(job.answer)
+            self.results[job.answer] = event.results
             if any(check.required and not check.passed for check in event.results):
                 self.failing.add(job.answer)
 
@@ -149,7 +165,7 @@ class World:
             self.turns[event.step] = replace(turn, decided=turn.decided or taken, tries=turn.tries + 1)
         for fact in step.facts:
             match fact:
-                case AnswerSubmitted():
+                case AnswerSubmitted() if self.decided_as is None:
                     self.ballots.pop(fact.agent, None)
                 case AnswerAccepted():
                     self.accepted.append(AnswerId(agent=fact.agent, number=fact.number))
@@ -161,6 +177,8 @@ class World:
                     assert self.decided_as is None, "a run is decided once"
                     self.decided_as = fact.decision
                     self._check_decision(fact.decision)
+                case PresentationBegan():
+                    self._check_presentation(fact)
                 case _:
                     pass
 
@@ -171,6 +189,14 @@ class World:
         if current:
             self.ballots[fact.agent] = (AnswerId(agent=fact.votes_for, number=fact.number), turn.context)
             self.unsaved.discard(fact.agent)
+
+    def _check_presentation(self, fact: PresentationBegan) -> None:
+        task, decided = self.run.task, self.decided_as
+        assert task.presentation or task.planning, "nobody presents who was not asked to"
+        assert decided is not None, "what is presented was decided"
+        assert (fact.agent, fact.number) == (decided.winner.agent, decided.winner.number), "the winner presents"
+        assert decided.by is not DecidedBy.FORCED_AT_LIMIT, "what was recorded by force is not presented"
+        assert self.run.cause not in (Cause.CANCELLED, Cause.BUDGET), "no presentation of a cancelled or spent run"
 
     def newest(self) -> frozenset[AnswerId]:
         return frozenset({which.agent: which for which in self.accepted}.values())
@@ -208,9 +234,22 @@ class World:
         frozen = [job for job in self.jobs.values() if isinstance(job, FreezeSnapshot) and job.agent == effect.agent]
         assert not frozen, "no turn starts while the agent's snapshot is being taken"
         turn = LiveTurn(effect=effect)
-        assert turn.context == self.newest(), "a turn sees the newest answer of every agent, checked"
+        if effect.context.presentation:
+            self._check_presenter(effect)
+        else:
+            assert self.decided_as is None, "what is decided is not worked on any more, but by its presenter"
+            assert turn.context == self.newest(), "a turn sees the newest answer of every agent, checked"
+        assert effect.context.planning is (self.run.task.planning and not effect.context.presentation), "planned until"
         assert not self.run.task.checks or turn.context <= self.checked, "no answer is seen before it is checked"
         self.turns[effect.step] = turn
+
+    def _check_presenter(self, effect: StartTurn) -> None:
+        assert self.decided_as is not None, "what is presented was decided"
+        assert effect.agent == self.decided_as.winner.agent, "the winner presents"
+        assert not self.unsaved - {effect.agent}, "the others' work is saved before the presentation"
+        others = {which for which in self.newest() if which.agent != effect.agent}
+        seen = {view.id for view in effect.context.answers}
+        assert seen == others | {self.decided_as.winner}, "the presenter sees what won and every other newest answer"
 
     def _close_for_good(self, effect: Deliver | Close) -> None:
         assert not self.turns, "nothing is delivered or closed while a turn runs"
@@ -220,8 +259,19 @@ class World:
             assert not self.unsaved, f"no work is discarded: {self.unsaved}"
         if isinstance(effect, Deliver):
             assert self.decided_as is not None, "what is delivered was decided"
-            assert effect.answer == self.decided_as.winner, "the winner is delivered"
+            assert effect.answer in (self.decided_as.winner, self.presented), "the winner is delivered"
+            if effect.answer == self.presented:
+                self._check_nothing_broken(self.decided_as.winner, effect.answer)
         self.jobs[effect.step] = effect
+
+    def _check_nothing_broken(self, voted: AnswerId, presented: AnswerId) -> None:
+        before, after = (
+            {check.name for check in self.results.get(which, ()) if check.passed} for which in (voted, presented)
+        )
+        required = {check.name for check in self.run.task.checks if check.required}
+        assert not self.run.task.checks or presented in self.checked, "what is delivered was checked"
+        assert before & required <= after, "no presentation is delivered that breaks what is required"
+        assert len(after) >= len(before), "no presentation is delivered that passes fewer checks"
 
     def _turns_of(self, agent: str) -> list[LiveTurn]:
         return [turn for turn in self.turns.values() if turn.effect.agent == agent]
@@ -231,6 +281,8 @@ class World:
     def _check(self) -> None:
         run = self.run
         assert run.steps <= most_steps(run.task), "the machine stays within its bound"
+        for agent in self.untold:
+            assert any(line.startswith(f"{agent}: ") for line in run.trouble), "work that could not be saved is told of"
         assert [answer.id for answer in run.answers] == self.accepted, "an accepted answer is never lost"
         votes = {agent.name: agent.vote.answer for agent in run.agents.values() if agent.vote is not None}
         assert votes == {voter: ballot[0] for voter, ballot in self.ballots.items()}, "the votes that count are kept"
@@ -257,7 +309,8 @@ class World:
         run = self.run
         closed_early = run.cause is Cause.CANCELLED or run.failure is not None
         assert closed_early or not self.accepted or run.decision is not None, "answers give a result"
-        assert run.decision == self.decided_as, "the decision stands"
+        cancelled = run.cause is Cause.CANCELLED
+        assert run.decision == (None if cancelled else self.decided_as), "the decision stands, unless cancelled"
 
     def _check_decision(self, decision: Decision) -> None:
         counted = {line.answer: line.votes for line in decision.tally}
@@ -271,8 +324,11 @@ class World:
         most = max(wanted.count(answer) for answer in passing or self.accepted)
         assert wanted.count(decision.winner) == most, "most votes win"
         if decision.by is DecidedBy.CONSENSUS:
+            presenting = (
+                {decision.winner.agent} if self.run.stage is Stage.PRESENTING else set()
+            )  # began with the decision, whatever it was before
             live = {agent.name for agent in self.run.agents.values() if agent.live}
-            assert set(self.ballots) == live, "consensus: every live agent has voted"
+            assert set(self.ballots) - presenting == live - presenting, "consensus: every live agent has voted"
             assert all(seen == self.newest() for _, seen in self.ballots.values()), "every vote saw every answer"
 
     # -- what outstanding work can report ----------------------------------------------------------------------------
