@@ -52,6 +52,9 @@ def play(part):
             call_tool()
             time.sleep(1)
             result()
+        case "runs a tool for ten seconds":
+            call_tool()
+            time.sleep(10)
         case "ends without a result":
             sys.exit(0)
         case "ends with an error":
