@@ -24,6 +24,15 @@ _TOKENS = {
 }
 
 
+def variables() -> tuple[str, ...]:
+    """Every variable that `keys_in` looks at: what a client may hand over, and nothing else of its environment."""
+    names: list[str] = []
+    for provider in PROVIDERS:
+        names += [*provider.key_variables, *(name for name, _ in _TOKENS.get(provider.name, ()))]
+        names += [provider.base_url_variable] if provider.base_url_variable else []
+    return tuple(names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FoundKey:
     """A key in an environment. `base_url` is that environment's own, for a key goes only where its owner sends it."""

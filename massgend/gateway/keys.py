@@ -102,6 +102,13 @@ class KeyRing:
             provider=provider, variable="", secret=secret, scheme=scheme, base_url=base_url
         )
 
+    def offer_environment(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        """The keys of a client's environment, as by `offer`; the names of the providers that they are for."""
+        found = tuple(keys_in(environment))
+        for key in found:
+            self.offer(key.provider, key.secret, key.scheme, key.base_url)
+        return tuple(key.provider for key in found)
+
     def withdraw(self, provider: str) -> None:
         self._offered.pop(provider, None)
 

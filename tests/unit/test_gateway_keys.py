@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from massgend.gateway.key_file import KeysError
-from massgend.gateway.key_variables import Scheme, keys_in
+from massgend.gateway.key_variables import Scheme, keys_in, variables
 from massgend.gateway.keys import Credential, KeyRing
 from massgend.gateway.secret import LeakWatch, Secret, scrub
 
@@ -130,6 +130,17 @@ def test_the_environments_keys_come_with_their_base_url_and_scheme() -> None:
     assert set(found) == {"anthropic", "gemini"}
     assert found["anthropic"].scheme is Scheme.OAUTH
     assert found["anthropic"].base_url == "https://proxy.example"
+
+
+async def test_a_clients_environment_goes_before_the_daemons_and_stays_with_its_base_url(tmp_path: Path) -> None:
+    keys = ring(tmp_path, ANTHROPIC_API_KEY="daemons-key", ANTHROPIC_BASE_URL="https://daemon.example")
+    client = {"CLAUDE_CODE_OAUTH_TOKEN": KEY, "OPENAI_API_KEY": "", "SECRET": "x"}
+    given = {name: client[name] for name in variables() if name in client}
+    assert keys.offer_environment(given) == ("anthropic",)
+    credential = await key_of(keys)
+    assert (credential.secret, credential.scheme) == (Secret(KEY), Scheme.OAUTH)
+    assert credential.base_url == "https://api.anthropic.com", "a client's key does not go where the daemon's own does"
+    assert "SECRET" not in given
 
 
 async def test_a_providers_own_place_can_be_configured(tmp_path: Path) -> None:
