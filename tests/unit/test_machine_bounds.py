@@ -121,6 +121,18 @@ def test_a_failed_turn_is_tried_again_later_and_later_and_retry_after_is_honoure
     assert notice == "Your last turn failed: overloaded. Your workspace is as you left it."
 
 
+def test_agents_that_fail_together_are_not_tried_again_together() -> None:
+    story = Story(4, limits=Limits(backoff_s=2, max_failures=3))
+    for retry_after_s in (None, 60.0):
+        for name in ("ada", "bob", "cyd", "dan"):
+            story.ends(name, TurnEnd.FAILED, "overloaded", retry_after_s=retry_after_s)
+        for name in ("ada", "bob", "cyd", "dan"):
+            story.time_is_up(Clock.BACKOFF, name)
+    waits = [fact.retry_in_s for fact in story.facts(TurnFailed)]
+    assert waits[:4] == [2, 2.25, 2.5, 2.75]
+    assert waits[4:] == [60, 60.5, 61, 61.5], "never before the provider's time"
+
+
 def test_an_agent_that_fails_too_often_is_out_but_its_answers_stay_eligible() -> None:
     story = Story(2, limits=Limits(max_failures=1, first_turn_protection_s=0))
     story.answers("ada")

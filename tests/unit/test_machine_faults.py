@@ -19,6 +19,7 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
+from massgend.domain.facts import RunEnded
 from massgend.domain.run import (
     AnswerId,
     BaseRecord,
@@ -226,3 +227,52 @@ def test_a_superseded_answer_does_not_win_before_its_author_s_newer_one() -> Non
     assert story.run.decision is not None
     assert story.run.decision.overruled
     assert story.run.decision.winner == AnswerId(agent="ada", number=2)
+
+
+def test_unfinished_work_over_the_budget_of_a_snapshot_is_told_as_trouble() -> None:
+    story = Story(2, limits=Limits(max_failures=1))
+    story.ends("bob", TurnEnd.FAILED, "crash")
+    story.answers("ada")
+    story.votes("ada", "ada")
+    story.is_refused("bob", "it is 3 GB")
+    assert story.run.trouble == ("bob: its unfinished work stays in its workspace: it is 3 GB",)
+
+
+def test_an_answer_refused_for_its_size_is_unfinished_work_when_the_run_closes() -> None:
+    story = Story(2)
+    story.answers("ada")
+    story.submits("bob")
+    story.ends("bob")
+    story.closes(Cause.BUDGET)
+    story.is_refused("bob", "it is 3 GB")
+    story.stops("ada")
+    story.is_refused("ada")
+    story.is_refused("bob", "it is 3 GB")
+    assert story.run.trouble == ("bob: its unfinished work stays in its workspace: it is 3 GB",)
+
+
+def test_a_run_whose_only_work_could_not_be_saved_does_not_say_that_nothing_changed() -> None:
+    story = Story(2)
+    story.time_is_up(Clock.RUN_LIMIT)
+    story.stops("ada", "bob")
+    story.is_refused("ada", "it is 3 GB")
+    story.is_refused("bob")
+    story.is_delivered()
+    ended = story.told[-1]
+    assert isinstance(ended, RunEnded)
+    assert ended.reason == "The time limit was reached and the work of ada could not be saved."
+    assert "ada: its unfinished work stays in its workspace: it is 3 GB" in ended.trouble
+
+
+def test_a_turn_that_failed_has_shown_nothing_for_certain_and_one_that_went_well_has() -> None:
+    story = Story(2, limits=Limits(first_turn_protection_s=0))
+    story.answers("ada")
+    story.starts("ada")
+    story.ends("ada", TurnEnd.FAILED, "crash")
+    story.time_is_up(Clock.BACKOFF, "ada")
+    assert [view.seen for view in story.turn("ada").effect.context.answers] == [False]
+    story.starts("ada")
+    story.answers("bob")
+    story.stops("ada")
+    views = story.turn("ada").effect.context.answers
+    assert {(view.label, view.seen) for view in views} == {("newt", True), ("kite", False)}
