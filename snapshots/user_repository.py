@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, Lock, to_thread
 
 from snapshots import branches, checkouts, delivery, imports, merge
 from snapshots.repository import MergeMode, MergeReport, RepositoryReport, ReviewBranch
@@ -29,6 +30,8 @@ class GitUserRepository:
         self._clock = clock
         self._threads = threads
         self._limiter: CapacityLimiter | None = None
+        # Two runs that end at once must not meet at the index of their repository: the second would be refused.
+        self._writing: WeakValueDictionary[Path, Lock] = WeakValueDictionary()
 
     async def look(self, path: Path) -> RepositoryReport:
         return await self._in_thread(partial(checkouts.look, path))
@@ -39,7 +42,11 @@ class GitUserRepository:
         return await self._in_thread(call)
 
     async def publish(self, base: Base, *, agent: str, commit: str) -> str:
-        return await self._in_thread(partial(branches.publish, base, agent=agent, commit=commit))
+        call = partial(branches.publish, base, agent=agent, commit=commit)
+        if base.repository is None:
+            return await self._in_thread(call)
+        async with self._alone_in(base.repository):
+            return await self._in_thread(call)
 
     async def merge(
         self,
@@ -62,7 +69,8 @@ class GitUserRepository:
             message=message,
             named_by_user=named_by_user,
         )
-        return await self._in_thread(call)
+        async with self._alone_in(repository):
+            return await self._in_thread(call)
 
     async def deliver_folder(self, base: Base, *, commit: str, target: Path) -> Path:
         return await self._in_thread(partial(delivery.deliver_folder, base, commit=commit, target=target))
@@ -71,7 +79,11 @@ class GitUserRepository:
         return await self._in_thread(partial(branches.review_branches, repository))
 
     async def discard(self, repository: Path, *, run: str, force: bool) -> tuple[str, ...]:
-        return await self._in_thread(partial(branches.discard, repository, run=run, force=force))
+        async with self._alone_in(repository):
+            return await self._in_thread(partial(branches.discard, repository, run=run, force=force))
+
+    def _alone_in(self, repository: Path) -> Lock:
+        return self._writing.setdefault(repository.resolve(), Lock())
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         if self._limiter is None:

@@ -90,7 +90,7 @@ def test_a_new_answer_voids_the_votes_and_a_vote_on_a_stale_context_is_void_at_o
         massgend-vote "$(answers '([x for x in a if x["summary"] == "late"] or a)[0]["label"]')" --reason r
     """
     late = """
-        if [ ! -e l.txt ]; then sleep 5; echo l > l.txt; massgend-answer late; exit; fi
+        if [ ! -e l.txt ]; then sleep 8; echo l > l.txt; massgend-answer late; exit; fi
         massgend-vote "$(answers '[x for x in a if x["mine"]][0]["label"]')" --reason r
     """
     # Does not see `late`, waits for the news of it, and votes for `quick` all the same within its grace.

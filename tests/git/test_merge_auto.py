@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -395,3 +396,22 @@ def test_undo_keeps_edits_made_since(tmp_path: Path, users: GitUserRepository) -
     undo(report, exit_code=1)
     assert (repository.path / "README.md").read_text() == "edited since\n"
     assert repository.head == commit
+
+
+def test_runs_that_end_at_the_same_moment_are_all_merged(tmp_path: Path, users: GitUserRepository) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    runs = [f"r{number}" for number in range(4)]
+    commits = {run: decided(users, repository.path, {f"{run}.txt": b"x\n"}, run=run)[1] for run in runs}
+
+    async def merge_all() -> list[MergeReport]:
+        async def one(run: str) -> MergeReport:
+            return await users.merge(
+                repository.path, run=run, commit=commits[run], into="main", mode=MergeMode.AUTO, message=f"Merge {run}"
+            )
+
+        return list(await asyncio.gather(*(one(run) for run in runs)))
+
+    reports = wait(merge_all)
+    assert [report.status for report in reports] == [MergeStatus.MERGED] * 4, [report.reason for report in reports]
+    assert all((repository.path / f"{run}.txt").exists() for run in runs)
+    assert clean(repository)
