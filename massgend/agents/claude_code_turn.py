@@ -10,7 +10,7 @@ from massgend.agents.claude_code_decisions import Decisions
 from massgend.agents.claude_code_home import Found, look_inside
 from massgend.agents.claude_code_options import BUNDLED, Patience, read_options
 from massgend.agents.claude_code_talk import CannotResume, Talk
-from massgend.agents.prompt import build_news, build_prompt
+from massgend.agents.prompt import DecideWith, build_news, build_prompt
 from massgend.gateway.turn_gateway import TOKEN_NAME
 from sandboxes.sandbox import Sandbox
 
@@ -30,11 +30,10 @@ async def _talk(
     turn: AgentTurn, sandbox: Sandbox, desk: Desk, found: Found, *, patience: Patience, now: Callable[[], float]
 ) -> TurnOutcome:
     given = read_options(turn.spec)
-    presentation = bool(getattr(turn.context, "presentation", False))
     decisions = Decisions(
         desk,
         reminders_left=turn.context.reminders_left,
-        outside_effects=() if presentation else given.outside_effects,
+        outside_effects=() if turn.context.presentation else given.outside_effects,
     )
     options = sdk_options(
         given,
@@ -45,7 +44,7 @@ async def _talk(
         hooks=decisions.hooks(),
     )
     build = build_prompt if found.session is None else build_news
-    prompt = build(turn.context, peers_writable=turn.peers_writable)
+    prompt = build(turn.context, peers_writable=turn.peers_writable, decide_with=DecideWith.TOOLS)
     cli = BUNDLED if given.cli == "bundled" else IMAGES_OWN
     token = (turn.gateway / TOKEN_NAME).read_text().strip()
     talk = Talk(sandbox, desk, decisions, patience=patience, now=now)
