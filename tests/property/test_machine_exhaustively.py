@@ -28,7 +28,7 @@ from massgend.domain.events import (
     TurnEnded,
     TurnStarted,
 )
-from massgend.domain.run import Agent, Cause, DecidedBy, Presented, Stage
+from massgend.domain.run import Agent, Answer, Cause, DecidedBy, Presented, Stage
 from massgend.domain.task import CheckSpec, Limits
 from tests.support.machine_reports import Job, request
 from tests.support.machine_world import TimerKey, World
@@ -63,7 +63,7 @@ def _shape(world: World, order: tuple[str, ...]) -> Hashable:
         run.cause,
         run.decision.by if run.decision else None,
         tuple(_agent(world, run.agents[name], place) for name in order),
-        tuple((place[a.id.agent], a.id.number, a.visible, a.fails_required) for a in run.answers),
+        tuple((place[a.id.agent], a.id.number, a.visible, _passed(a)) for a in run.answers),
         tuple(number for _, number in voters),
         frozenset(_job(job, place) for job in world.jobs.values()),
         frozenset((k[0], place.get(k[1] or "")) for k in world.timers if k[0] not in SILENT and _matters(world, k)),
@@ -76,8 +76,12 @@ def _presented(presented: Presented | None) -> Hashable:
     if presented is None:
         return None
     answer = presented.answer
-    saved = (answer.visible, answer.checks_passed) if answer is not None else None
+    saved = (answer.visible, _passed(answer)) if answer is not None else None
     return presented.starts, presented.failures, presented.over, presented.delivered, saved
+
+
+def _passed(answer: Answer) -> Hashable:
+    return frozenset(check.name for check in answer.checks or () if check.passed)
 
 
 def _job(job: Job, place: dict[str, int]) -> Hashable:
