@@ -76,9 +76,7 @@ class Task:
     include_dirty: bool = False
     allow_self_vote: bool = True
     presentation: bool = False  # the winner gets one more turn to polish its answer (rule 12)
-    planning: bool = (
-        False  # outside effects are described until the presentation, which is then part of the run (rule 14)
-    )
+    planning: bool = False  # effects outside wait for the presentation, which is then part of the run (rule 14)
     disclose: Disclosure = Disclosure()
     deliver_to: Path | None = None
     scripted: bool = False

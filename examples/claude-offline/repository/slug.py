@@ -1,5 +1,0 @@
-"""Names for URLs."""
-
-
-def slug(title: str) -> str:
-    raise NotImplementedError
