@@ -14,6 +14,7 @@ from massgend.domain.facts import (
     AnswerRefused,
     AnswerSubmitted,
     BranchUpdated,
+    BudgetReached,
     ClosingBegan,
     Fact,
     PresentationBegan,
@@ -27,6 +28,7 @@ from massgend.domain.facts import (
     TurnBegan,
     TurnFailed,
     TurnRequested,
+    UsageUpdated,
     VoteCast,
     WorkKept,
 )
@@ -76,10 +78,12 @@ def tell(fact: Fact) -> tuple[Line, ...]:
         case PresentationEnded():
             tone = Tone.GOOD if fact.kept else Tone.CAREFUL
             return (Line(at=fact.at, agent=fact.agent, text=clean(fact.reason), tone=tone),)
+        case BudgetReached():
+            return (Line(at=fact.at, agent=fact.agent, text=clean(fact.reason), tone=Tone.CAREFUL),)
         case BranchUpdated() if fact.problem is not None:
             text = f"branch {clean(fact.branch)} not updated: {first_line(fact.problem)}"
             return (Line(at=fact.at, agent=fact.agent, text=text, tone=Tone.BAD),)
-        case AgentInterrupted() | TurnBegan() | AnswerSubmitted() | BranchUpdated():
+        case AgentInterrupted() | TurnBegan() | AnswerSubmitted() | BranchUpdated() | UsageUpdated():
             return ()
 
 

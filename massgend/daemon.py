@@ -18,22 +18,27 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import TextIO
 
 import uvicorn
 
+from massgend.agents.claude_code import ClaudeCodeAgent
 from massgend.agents.command import CommandAgent
 from massgend.api.app import make_app
 from massgend.api.schemas import DoctorLine, Health
 from massgend.discovery import Places
 from massgend.doctor import examine
 from massgend.domain.task import SandboxSettings
+from massgend.gateway.keys import KeyRing
+from massgend.gateway.live import LiveUpstream
+from massgend.gateway.prices import PricesError, load_prices
 from massgend.journal import Journal, JournalError
 from massgend.orchestrator.feed import Feeds
 from massgend.orchestrator.labels import new_labels, new_run_id
+from massgend.orchestrator.models import Models, scripted_model
 from massgend.orchestrator.ports import Chance, Ports
 from massgend.orchestrator.service import Runs
 from massgend.settings import Settings, SettingsError, load_settings
@@ -43,6 +48,7 @@ from snapshots.user_repository import GitUserRepository
 
 log = logging.getLogger(__name__)
 
+SCRIPTED_SOCKET = "m.sock"
 STREAMS_END_S = 1
 RUNS_END_S = 30.0
 
@@ -61,7 +67,7 @@ def main() -> int:
     except AlreadyRunning as error:
         print(error, file=sys.stderr)
         return 3
-    except (SettingsError, JournalError, OSError) as error:
+    except (SettingsError, JournalError, PricesError, OSError) as error:
         print(f"massgend cannot start: {error}", file=sys.stderr)
         return 1
     return 0
@@ -71,7 +77,7 @@ async def serve(settings: Settings) -> None:
     """One daemon's life."""
     places = settings.places
     instance = _instance(places.state)
-    _empty_turn_folders(places)
+    _clear_sockets(places)
     journal = Journal(places.state / "journal.db")
     provider = DockerProvider(
         settings.docker_host,
@@ -79,7 +85,9 @@ async def serve(settings: Settings) -> None:
         threads=settings.engine_threads,
         call_timeout_s=settings.engine_timeout_s,
     )
-    try:
+    async with AsyncExitStack() as stack:
+        stack.callback(journal.close)
+        stack.push_async_callback(provider.aclose)
         engine = await provider.check_engine()
         if engine.problem is not None:
             log.warning("%s", engine.problem)
@@ -87,7 +95,8 @@ async def serve(settings: Settings) -> None:
             provider=provider,
             store=DirectoryStore(places.state, uid=settings.uid, gid=settings.gid),
             repository=GitUserRepository(places.state),
-            agents={"command": CommandAgent()},
+            agents={"command": CommandAgent(), "claude-code": ClaudeCodeAgent()},
+            models=await _models(settings, stack),
             journal=journal,
             feeds=Feeds(),
             chance=_chance(),
@@ -98,9 +107,21 @@ async def serve(settings: Settings) -> None:
             gid=settings.gid,
         )
         await _serve_runs(settings, ports)
-    finally:
-        await provider.aclose()
-        journal.close()
+
+
+async def _models(settings: Settings, stack: AsyncExitStack) -> Models:
+    """Keys, prices, and the ways to the providers and to our own scripted model."""
+    keys = KeyRing(environment=settings.keys, folder=settings.config)
+    scripted_keys = await stack.enter_async_context(
+        scripted_model(settings.places.sockets / SCRIPTED_SOCKET, settings.places.state / "scripted")
+    )
+    return Models(
+        keys=keys,
+        prices=load_prices(settings.config / "prices.toml"),
+        live=await stack.enter_async_context(LiveUpstream(keys, proxy=settings.proxy)),
+        scripted_keys=scripted_keys,
+        scripted=await stack.enter_async_context(LiveUpstream(scripted_keys)),
+    )
 
 
 async def _serve_runs(settings: Settings, ports: Ports) -> None:
@@ -196,8 +217,9 @@ def _instance(state: Path) -> str:
     return path.read_text().strip()
 
 
-def _empty_turn_folders(places: Places) -> None:
-    """Gateways of a dead daemon's turns: nobody listens there any more."""
+def _clear_sockets(places: Places) -> None:
+    """Sockets and gateways of a dead daemon's turns: nobody listens there any more."""
+    (places.sockets / SCRIPTED_SOCKET).unlink(missing_ok=True)
     turns = places.sockets / "t"
     if turns.is_dir():
         shutil.rmtree(turns)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from massgend.discovery import Places, find_engine, find_places
+from massgend.gateway.key_variables import variables
 
 SANDBOX_UID = 1000
 """Whom sandboxes run as when the daemon is root; otherwise they run as the daemon's own user."""
@@ -21,6 +23,9 @@ class Settings:
     engine_threads: int
     engine_timeout_s: float
     log_level: str
+    config: Path
+    keys: Mapping[str, str] = field(repr=False)
+    proxy: str | None
 
 
 class SettingsError(Exception):
@@ -38,7 +43,15 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         engine_threads=_whole(environment, "MASSGEND_ENGINE_THREADS", 16, 1, 256),
         engine_timeout_s=float(_whole(environment, "MASSGEND_ENGINE_TIMEOUT_S", 60, 1, 3600)),
         log_level=_one_of(environment, "MASSGEND_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
+        config=_config_folder(environment),
+        keys={name: environment[name] for name in variables() if environment.get(name)},
+        proxy=environment.get("MASSGEND_UPSTREAM_PROXY") or None,
     )
+
+
+def _config_folder(environment: Mapping[str, str]) -> Path:
+    base = environment.get("XDG_CONFIG_HOME") or str(Path(environment.get("HOME", "/")) / ".config")
+    return Path(base) / "massgend"
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:

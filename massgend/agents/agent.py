@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
@@ -17,6 +17,8 @@ WORKSPACE = PurePosixPath("/workspace")
 HOME = PurePosixPath("/home/agent")
 PEERS = PurePosixPath("/peers")
 GATEWAY = PurePosixPath("/run/gateway")
+FORWARDER = ("python3", "-I", "/opt/massgend/forwarder.py", "--")
+"""Sets the proxy variables for one program, and carries what it sends there to the gateway."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +26,18 @@ class AgentTurn:
     """One turn as an adapter sees it. `gateway` (host) is mounted read-only at /run/gateway inside.
 
     Files that an adapter writes into `gateway` are seen inside at once. `peers_writable`: peers' views have a scratch.
+    `egress`: the run allows some hosts.
     """
 
     spec: AgentSpec
     context: TurnContext
     gateway: Path
     peers_writable: bool
+    egress: bool = False
+
+    def command(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """How `argv` is started inside: with a way to the hosts that the run allows, when it allows any."""
+        return (*FORWARDER, *argv) if self.egress else tuple(argv)
 
 
 class OutcomeKind(StrEnum):

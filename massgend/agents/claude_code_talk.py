@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
 from claude_agent_sdk import (
     AssistantMessage,
@@ -60,8 +60,10 @@ class Talk:
         *,
         patience: Patience,
         now: Callable[[], float],
+        command: Callable[[Sequence[str]], tuple[str, ...]] = tuple,
     ) -> None:
         self._sandbox = sandbox
+        self._command = command
         self._desk = desk
         self._decisions = decisions
         self._patience = patience
@@ -76,7 +78,7 @@ class Talk:
 
     async def hold(self, options: ClaudeAgentOptions, prompt: str, *, token: str, cli: str) -> TurnOutcome:
         """Say `prompt`, listen until the turn ends. Raises CannotResume, and what sandboxes raise."""
-        argv = cli_argv(options, cli)
+        argv = self._command(cli_argv(options, cli))
         async with self._sandbox.run(argv, env=cli_environment(token), grace_s=END_GRACE_S) as process:
             transport = SandboxTransport(process, self._desk.show)
             try:

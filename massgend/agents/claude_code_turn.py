@@ -47,5 +47,5 @@ async def _talk(
     prompt = build(turn.context, peers_writable=turn.peers_writable, decide_with=DecideWith.TOOLS)
     cli = BUNDLED if given.cli == "bundled" else IMAGES_OWN
     token = (turn.gateway / TOKEN_NAME).read_text().strip()
-    talk = Talk(sandbox, desk, decisions, patience=patience, now=now)
+    talk = Talk(sandbox, desk, decisions, patience=patience, now=now, command=turn.command)
     return await talk.hold(options, prompt, token=token, cli=cli)

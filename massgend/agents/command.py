@@ -59,7 +59,7 @@ class CommandAgent:
             "MASSGEND_NOTICE_FILE": str(GATEWAY / NOTICE_FILE),
             "MASSGEND_REMINDER": str(reminder),
         }
-        argv = ("bash", str(GATEWAY / SCRIPT_FILE))
+        argv = turn.command(("bash", str(GATEWAY / SCRIPT_FILE)))
         async with sandbox.run(argv, env=env, stdin_path=GATEWAY / TASK_FILE, grace_s=END_GRACE_S) as process:
             exit_code, last_error = await _follow(process, turn, desk)
         if desk.decided:

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from massgend.agents.claude_code_options import ClaudeCodeOptions
 from massgend.domain.run import DecidedBy, Phase, Status
 from snapshots.repository import MergeMode
 
@@ -53,6 +54,10 @@ Seconds = Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | str)]
 
 
+Cost = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(gt=0)]
+
+
 class Model(BaseModel):
     # Built at the first use: a command uses few of them, and building them all takes longer than its call.
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -66,10 +71,21 @@ class CommandAgent(Model):
     run: Text = Field(description="A bash script, run in /workspace.")
 
 
-AgentConfig = CommandAgent
-"""Becomes a union on `kind` as kinds are added."""
+class ClaudeCodeAgent(ClaudeCodeOptions):
+    """Claude Code in the sandbox; the keys stay outside."""
 
-KINDS: tuple[str, ...] = ("command",)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    name: Name
+    kind: Literal["claude-code"]
+    model: Text | None = Field(default=None, description="The model; default: Claude Code's own.")
+    max_cost: Cost | None = Field(default=None, description="US dollars that this agent may use.")
+    max_tokens: Tokens | None = Field(default=None, description="Tokens that this agent may use.")
+
+
+AgentConfig = Annotated[CommandAgent | ClaudeCodeAgent, Field(discriminator="kind")]
+
+KINDS: tuple[str, ...] = ("command", "claude-code")
 
 
 class CheckConfig(Model):
@@ -95,11 +111,19 @@ class LimitsConfig(Model):
     restart_grace_s: Annotated[float, Field(ge=0, le=600)] = Field(
         default=5.0, description="Seconds an agent gets to finish its current step before a restart."
     )
+    max_cost: Cost | None = Field(default=None, description="US dollars that the run may use.")
+    max_tokens: Tokens | None = Field(default=None, description="Tokens that the run may use.")
     max_failures: int = Field(default=3, ge=1, le=100, description="Failures in a row after which an agent is out.")
     max_reminders: int = Field(default=2, ge=0, le=100, description="Reminders to an undecided agent.")
     backoff_s: Annotated[float, Field(ge=0, le=300)] = Field(
         default=2.0, description="Seconds before a failed turn is tried again; doubles each time."
     )
+
+
+class ModelsConfig(Model):
+    allow: list[Text] = Field(default_factory=lambda: ["*"], description="Models agents may call; * and ? are allowed.")
+    map: dict[str, str] = Field(default_factory=dict, description="Asked name: the name at the provider.")
+    provider_tools: bool = Field(default=False, description="May a request have the provider reach the internet?")
 
 
 class SandboxConfig(Model):
@@ -127,6 +151,16 @@ class RunConfig(Model):
     include_dirty: bool = Field(default=False, description="Take uncommitted changes of the checkout along.")
     allow_self_vote: bool = Field(default=True, description="May an agent vote for its own answer?")
     disclose: DiscloseConfig = Field(default_factory=DiscloseConfig)
+    models: ModelsConfig = Field(default_factory=ModelsConfig)
+    egress: list[Text] = Field(default_factory=list, description="Hosts that agents may reach: presets or names.")
+    presentation: bool | None = Field(
+        default=None,
+        description="Does the winner polish its answer in a last turn? Default: with claude-code agents.",
+    )
+    planning: bool = Field(default=False, description="Effects outside are described until the winner's last turn.")
+    scripted_model: Text | None = Field(
+        default=None, description="Scripts that massgend's scripted model plays in place of any provider's model."
+    )
 
     @field_validator("agents", "checks")
     @classmethod
@@ -146,13 +180,17 @@ class RunRequest(RunConfig):
     agents: list[AgentConfig] = Field(min_length=1, max_length=64)
     repository: Path | None = None
     deliver_to: Path | None = None
+    record: Path | None = Field(default=None, description="A new file for the run's model traffic, without keys.")
+    replay: Path | None = Field(default=None, description="A record that answers in place of any provider.")
     scripted: bool = Field(default=False, description="The agents are scripts, and every output says so.")
 
     @model_validator(mode="after")
     def _absolute(self) -> RunRequest:
-        for path in (self.repository, self.deliver_to):
+        for path in (self.repository, self.deliver_to, self.record, self.replay):
             if path is not None and not path.is_absolute():
                 raise ValueError(f"the path '{path}' must be absolute")
+        if self.record is not None and self.replay is not None:
+            raise ValueError("a run is recorded or replayed, not both")
         return self
 
 
@@ -198,6 +236,29 @@ class TallyView(Model):
     eligible: bool
 
 
+class HostView(Model):
+    """Requests of an agent to a host outside; `refused`: they were not let out."""
+
+    host: str
+    port: int
+    refused: bool
+    requests: int
+    size_bytes: int
+
+
+class UsageView(Model):
+    """What an agent used, by the providers' own numbers. `cost_usd` null: unknown, a call had no known price."""
+
+    calls: int
+    input_tokens: int
+    cache_write_tokens: int
+    cache_write_1h_tokens: int
+    cache_read_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    hosts: tuple[HostView, ...]
+
+
 class AgentView(Model):
     name: str
     label: str
@@ -208,6 +269,7 @@ class AgentView(Model):
     answers: int
     failures: int
     last_failure: str | None
+    usage: UsageView | None
     workspace: Path
 
 
@@ -249,6 +311,7 @@ class RunView(Model):
     checks: tuple[CheckView, ...]
     branches: Mapping[str, str]
     merge: MergeView | None
+    presentation: str | None = Field(description="What came of the winner's last turn; null: there was none.")
     agents: tuple[AgentView, ...]
     warnings: tuple[str, ...]
     trouble: tuple[str, ...]
@@ -276,6 +339,36 @@ class Created(Model):
     run_id: str
     status: Status
     warnings: tuple[str, ...] = ()
+
+
+class KeyView(Model):
+    """Where a provider's key lies; never the key."""
+
+    provider: str
+    where: str
+    scheme: str
+    base_url: str
+    problem: str | None
+
+
+class KeysView(Model):
+    """`variables`: what a client's environment may hand over. `file`: where keys can be written, mode 0600."""
+
+    keys: tuple[KeyView, ...]
+    variables: tuple[str, ...]
+    file: Path
+
+
+class KeysOffer(Model):
+    """A client's own variables, of those that `KeysView.variables` names: kept in the daemon's memory only."""
+
+    environment: dict[str, str] = Field(repr=False)
+
+
+class KeyTestView(Model):
+    provider: str
+    works: bool
+    detail: str
 
 
 class Activity(Model):

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import assert_never
 
 from massgend.api.schemas import (
     AgentView,
     AnswerView,
     CheckView,
+    ClaudeCodeAgent,
+    CommandAgent,
+    HostView,
     LimitsConfig,
     MergeView,
     RunLine,
     RunRequest,
     RunView,
     TallyView,
+    UsageView,
     VoteView,
 )
 from massgend.domain.closing import why_ended
-from massgend.domain.run import Cause, Delivery, Run, Stage, Status
+from massgend.domain.run import Cause, Delivery, Run, Stage, Status, UsageRecord
 from massgend.domain.tally import valid_votes
-from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, SandboxSettings, Task
+from massgend.domain.task import AgentSpec, CheckSpec, Disclosure, Limits, ModelSettings, SandboxSettings, Task
 from massgend.journal import RunSummary
 
 
@@ -30,12 +35,10 @@ def task_of(request: RunRequest) -> Task:
     sandbox = request.sandbox
     return Task(
         text=request.task,
-        agents=tuple(
-            AgentSpec(name=agent.name, kind=agent.kind, options={"run": agent.run}) for agent in request.agents
-        ),
+        agents=tuple(_spec(agent, request.scripted_model) for agent in request.agents),
         repository=request.repository,
         checks=tuple(CheckSpec(**check.model_dump()) for check in request.checks),
-        limits=Limits(**request.limits.model_dump()),
+        limits=_limits(request.limits),
         sandbox=SandboxSettings(
             image=sandbox.image,
             memory_bytes=sandbox.memory,
@@ -47,9 +50,57 @@ def task_of(request: RunRequest) -> Task:
         include_dirty=request.include_dirty,
         allow_self_vote=request.allow_self_vote,
         disclose=Disclosure(**request.disclose.model_dump()),
+        models=ModelSettings(
+            allow=tuple(request.models.allow),
+            map=request.models.map,
+            provider_tools=request.models.provider_tools,
+            scripted=request.scripted_model is not None,
+        ),
+        egress=tuple(request.egress),
+        presentation=_presents(request),
+        planning=request.planning,
+        record=request.record,
+        replay=request.replay,
         deliver_to=request.deliver_to,
-        scripted=request.scripted,
+        scripted=request.scripted or request.scripted_model is not None,
     )
+
+
+def _presents(request: RunRequest) -> bool:
+    """A program cannot be expected to polish unless it is asked; a model can (rule 12)."""
+    if request.presentation is not None:
+        return request.presentation
+    return all(isinstance(agent, ClaudeCodeAgent) for agent in request.agents)
+
+
+def _limits(limits: LimitsConfig) -> Limits:
+    values = limits.model_dump(exclude={"max_cost"})
+    return Limits(**values, max_cost_usd=limits.max_cost)
+
+
+def _limits_view(limits: Limits) -> LimitsConfig:
+    values = asdict(limits)
+    return LimitsConfig(max_cost=values.pop("max_cost_usd"), **values)
+
+
+def _spec(agent: CommandAgent | ClaudeCodeAgent, script: str | None) -> AgentSpec:
+    match agent:
+        case CommandAgent():
+            return AgentSpec(name=agent.name, kind=agent.kind, options={"run": agent.run})
+        case ClaudeCodeAgent():
+            if script is not None:
+                told = f"{agent.append_system_prompt}\n\n{script}".strip()
+                agent = agent.model_copy(update={"append_system_prompt": told})
+            return AgentSpec(
+                name=agent.name,
+                kind=agent.kind,
+                model=agent.model,
+                options=agent.as_options(),
+                max_cost_usd=agent.max_cost,
+                max_tokens=agent.max_tokens,
+            )
+        case _:
+            assert_never(agent)
 
 
 def run_view(run: Run, state: Path) -> RunView:
@@ -74,10 +125,11 @@ def run_view(run: Run, state: Path) -> RunView:
         checks=_checks(run),
         branches=dict(run.branches),
         merge=merge_view(run.delivery) if run.delivery is not None else None,
+        presentation=run.presented.reason if run.presented is not None and run.presented.over else None,
         agents=_agents(run, state),
         warnings=run.base.warnings if run.base is not None else (),
         trouble=run.trouble,
-        limits=LimitsConfig(**asdict(run.task.limits)),
+        limits=_limits_view(run.task.limits),
         limit_reached=run.cause in (Cause.RUN_LIMIT, Cause.BUDGET),
         requested_at=run.requested_at,
         started_at=run.started_at,
@@ -158,9 +210,23 @@ def _agents(run: Run, state: Path) -> tuple[AgentView, ...]:
             answers=agent.answers,
             failures=agent.failures,
             last_failure=agent.last_failure,
+            usage=_usage(run.usage[agent.name]) if agent.name in run.usage else None,
             workspace=state / "runs" / run.id / agent.label / "workspace",
         )
         for agent in run.agents.values()
+    )
+
+
+def _usage(usage: UsageRecord) -> UsageView:
+    return UsageView(
+        calls=usage.calls,
+        input_tokens=usage.input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        output_tokens=usage.output_tokens,
+        cost_usd=usage.cost_usd,
+        hosts=tuple(HostView(**asdict(host)) for host in usage.hosts),
     )
 
 

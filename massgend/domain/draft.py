@@ -62,6 +62,8 @@ class Draft:
             self.change_agent(name, phase=Phase.IDLE, step=None, turn=None)
         elif self.run.being_checked:
             self.change_agent(name, phase=Phase.HELD, step=None, turn=None)
+        elif agent.used_up is not None:
+            self._spend(name, agent.used_up)
         elif agent.turns >= self.run.task.limits.turns:
             self._spend(name, f"it has used its {agent.turns} turns")
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from massgend.domain.run import BaseRecord, Cause, CheckResult, Choice, Delivery, SnapshotRecord
+from massgend.domain.run import BaseRecord, Cause, CheckResult, Choice, Delivery, SnapshotRecord, UsageRecord
 from massgend.domain.task import Task
 
 
@@ -161,6 +161,26 @@ class CloseRequested:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UsageReported:
+    """What the agent has used in the whole run so far."""
+
+    at: float
+    agent: str
+    usage: UsageRecord
+    type: Literal["usage_reported"] = "usage_reported"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetUsedUp:
+    """Further calls are refused: the run's (`agent` None) or one agent's."""
+
+    at: float
+    reason: str
+    agent: str | None = None
+    type: Literal["budget_used_up"] = "budget_used_up"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Delivered:
     at: float
     step: int
@@ -200,6 +220,8 @@ Event = (
     | BranchPublished
     | TimerFired
     | CloseRequested
+    | UsageReported
+    | BudgetUsedUp
     | Delivered
     | Closed
     | DaemonRestarted

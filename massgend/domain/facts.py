@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from massgend.domain.run import CheckResult, Decision, Delivery, Status
+from massgend.domain.run import CheckResult, Decision, Delivery, Status, UsageRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +208,27 @@ class RunRecovered:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UsageUpdated:
+    """What the agent has used in the whole run so far; `cost_usd` None: unknown."""
+
+    at: float
+    agent: str
+    usage: UsageRecord
+    cost_usd: float | None
+    type: Literal["usage_updated"] = "usage_updated"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetReached:
+    """Further calls are refused: the run's (`agent` None) or one agent's."""
+
+    at: float
+    agent: str | None
+    reason: str
+    type: Literal["budget_reached"] = "budget_reached"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunEnded:
     at: float
     status: Status
@@ -238,5 +259,7 @@ Fact = (
     | PresentationEnded
     | RunDelivered
     | RunRecovered
+    | UsageUpdated
+    | BudgetReached
     | RunEnded
 )

@@ -24,7 +24,7 @@ def fail(draft: Draft, agent: Agent, reason: str, retry_after_s: float | None) -
     """Rule 10: again after a while, or out."""
     limits = draft.run.task.limits
     failures = agent.failures + 1
-    out = failures >= limits.max_failures
+    out = failures >= limits.max_failures or agent.used_up is not None
     delay = None if out else wait_s(draft.run, agent.name, failures, retry_after_s)
     draft.change_agent(
         agent.name,
@@ -38,6 +38,7 @@ def fail(draft: Draft, agent: Agent, reason: str, retry_after_s: float | None) -
     draft.tell(TurnFailed(at=draft.at, agent=agent.name, reason=reason, failures=failures, retry_in_s=delay))
     if delay is None:
         draft.change_agent(agent.name, phase=Phase.OUT, step=None)
-        draft.tell(AgentRetired(at=draft.at, agent=agent.name, reason=f"it failed {failures} times: {reason}"))
+        why = agent.used_up or f"it failed {failures} times: {reason}"
+        draft.tell(AgentRetired(at=draft.at, agent=agent.name, reason=why))
     else:
         draft.back_off(agent.name, delay)

@@ -16,6 +16,7 @@ from massgend.domain.draft import Draft, Transition
 from massgend.domain.effects import Prepare
 from massgend.domain.events import (
     BranchPublished,
+    BudgetUsedUp,
     ChecksFinished,
     Closed,
     CloseRequested,
@@ -32,12 +33,13 @@ from massgend.domain.events import (
     TimerFired,
     TurnEnded,
     TurnStarted,
+    UsageReported,
 )
-from massgend.domain.facts import BranchUpdated, RunCreated, RunStarted
+from massgend.domain.facts import BranchUpdated, BudgetReached, RunCreated, RunStarted, UsageUpdated
 from massgend.domain.keeping import kept_or_forced
 from massgend.domain.presentation import presentation_checked, presentation_saved
 from massgend.domain.recovery import recover
-from massgend.domain.run import WINNER, Agent, Run, Stage
+from massgend.domain.run import WINNER, Agent, Cause, Run, Stage
 from massgend.domain.timers import timer_fired
 from massgend.domain.turns import turn_ended, turn_started
 
@@ -111,6 +113,10 @@ def _apply(draft: Draft, event: Event) -> None:
             timer_fired(draft, event)
         case CloseRequested():
             request_close(draft, event.cause)
+        case UsageReported():
+            _used(draft, event)
+        case BudgetUsedUp():
+            _used_up(draft, event)
         case Delivered() | Closed():
             finish_closing(draft, event)
         case DaemonRestarted():
@@ -164,3 +170,19 @@ def _published(draft: Draft, event: BranchPublished) -> None:
         draft.change(trouble=(*draft.run.trouble, event.problem))
     if event.branch or event.problem is not None:
         draft.tell(BranchUpdated(at=event.at, agent=event.agent, branch=event.branch, problem=event.problem))
+
+
+def _used(draft: Draft, event: UsageReported) -> None:
+    if draft.run.usage.get(event.agent) == event.usage:
+        return
+    draft.change(usage={**draft.run.usage, event.agent: event.usage})
+    draft.tell(UsageUpdated(at=event.at, agent=event.agent, usage=event.usage, cost_usd=event.usage.cost_usd))
+
+
+def _used_up(draft: Draft, event: BudgetUsedUp) -> None:
+    """Rule 9: the run closes; or the agent gets no further turn once this one has ended."""
+    draft.tell(BudgetReached(at=event.at, agent=event.agent, reason=event.reason))
+    if event.agent is None:
+        request_close(draft, Cause.BUDGET)
+    else:
+        draft.change_agent(event.agent, used_up=event.reason)

@@ -208,6 +208,7 @@ class Agent:
     ever_decided: bool = False
     unfinished: bool = False  # its workspace holds work that no answer, and no vote after it, accounts for
     last_failure: str | None = None
+    used_up: str | None = None  # which budget of its own is used up: it gets no further turn
     retry_at: float | None = None  # in BACKOFF: when it is tried again
     shown: tuple[AnswerId, ...] = ()  # what its last turn that went well had in view
     unsaved: bool = False  # its unfinished work could not be saved and is in its workspace alone
@@ -281,6 +282,37 @@ class Delivery:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostCount:
+    """Requests of one agent to one host and port; `refused`: they were not let out."""
+
+    host: str
+    port: int
+    refused: bool
+    requests: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageRecord:
+    """What one agent has used so far, by the providers' own numbers. `priced_usd`: of the calls with a known price."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    cache_read_tokens: int = 0
+    output_tokens: int = 0
+    priced_usd: float = 0.0
+    unpriced_calls: int = 0
+    hosts: tuple[HostCount, ...] = ()
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None: unknown, because a call had no known price."""
+        return None if self.unpriced_calls else self.priced_usd
+
+
+@dataclass(frozen=True, kw_only=True)
 class BaseRecord:
     """The commit all agents start from. `bare` is the id of our repository that holds it."""
 
@@ -310,6 +342,7 @@ class Run:
     decision: Decision | None = None
     presented: Presented | None = None
     delivery: Delivery | None = None
+    usage: Mapping[str, UsageRecord] = field(default_factory=dict)
     keeping: Mapping[str, int] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)  # agent -> the commit its branch is to point at
     branches: Mapping[str, str] = field(default_factory=dict)

@@ -17,6 +17,8 @@ class AgentSpec:
     kind: str
     model: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,22 @@ class Limits:
     max_failures: int = 3
     max_reminders: int = 2
     backoff_s: float = 2.0
+    max_cost_usd: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings:
+    """Which models agents may call (names with `*` and `?`), and under which names providers know them.
+
+    `provider_tools`: may a request have the provider itself reach the internet? `scripted`: massgend's own scripted
+    model answers, and no provider is asked.
+    """
+
+    allow: tuple[str, ...] = ("*",)
+    map: Mapping[str, str] = field(default_factory=dict)
+    provider_tools: bool = False
+    scripted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,5 +96,9 @@ class Task:
     presentation: bool = False  # the winner gets one more turn to polish its answer (rule 12)
     planning: bool = False  # effects outside wait for the presentation, which is then part of the run (rule 14)
     disclose: Disclosure = Disclosure()
+    models: ModelSettings = field(default_factory=ModelSettings)
+    egress: tuple[str, ...] = ()
+    record: Path | None = None
+    replay: Path | None = None
     deliver_to: Path | None = None
     scripted: bool = False

@@ -50,8 +50,12 @@ class RunActor:
         actor._first = transition.effects
         return actor
 
-    async def post(self, event: Event) -> None:
+    def post_soon(self, event: Event) -> None:
+        """Put an event into the mailbox."""
         self._mailbox.put_nowait(_Letter(event=event))
+
+    async def post(self, event: Event) -> None:
+        self.post_soon(event)
 
     async def _hand_in(self, agent: str, step: int, choice: Choice) -> str | None:
         reply: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -61,7 +65,8 @@ class RunActor:
 
     async def run_until_done(self) -> None:
         """Until the run has ended. Cancelled: turns are ended, and the run is taken up by the next daemon."""
-        async with asyncio.TaskGroup() as tasks:
+        share = self._ports.models.share(self.run, self.post_soon, self._ports.chance.now)
+        async with share as self._effects.share, asyncio.TaskGroup() as tasks:
             for effect in self._first:
                 self._start(tasks, effect)
             while self.run.stage is not Stage.DONE:

@@ -38,6 +38,7 @@ from massgend.domain.events import (
 from massgend.domain.run import WINNER, BaseRecord, CheckResult, Delivery, Run, StopReason
 from massgend.orchestrator.checks import run_checks
 from massgend.orchestrator.delivery import deliver, freeze, publish
+from massgend.orchestrator.models import Share
 from massgend.orchestrator.ports import Ports, workspace_id
 from massgend.orchestrator.turn import HandIn, LiveTurn, run_turn
 from sandboxes.errors import SandboxError
@@ -66,6 +67,7 @@ class EffectRunner:
         self._post = post
         self._hand_in = hand_in
         self._turns: dict[int, LiveTurn] = {}
+        self.share: Share | None = None
         self._publishing = asyncio.Lock()
 
     async def carry_out(self, effect: Effect) -> None:
@@ -145,10 +147,11 @@ class EffectRunner:
             raise group.exceptions[0] from group
 
     async def _turn(self, effect: StartTurn) -> None:
-        live = LiveTurn(self._current(), effect, self._hand_in)
+        assert self.share is not None, "effects are carried out while the run has its share of the gateway"
+        live = LiveTurn(self._current(), effect, self._hand_in, self.share.gateway.turn(effect.agent))
         self._turns[effect.step] = live
         try:
-            await run_turn(self._ports, live, self._post)
+            await run_turn(self._ports, live, self._post, ended=self.share.reporter.report)
         finally:
             del self._turns[effect.step]
 

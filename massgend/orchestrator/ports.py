@@ -10,6 +10,7 @@ from massgend.agents.agent import Agent
 from massgend.domain.run import Run
 from massgend.journal import Journal
 from massgend.orchestrator.feed import Feeds
+from massgend.orchestrator.models import Models
 from sandboxes.sandbox import Owner, SandboxProvider
 from snapshots.repository import UserRepository
 from snapshots.snapshot import Base, Budget, SnapshotStore, WorkspaceId
@@ -33,6 +34,7 @@ class Ports:
     store: SnapshotStore
     repository: UserRepository
     agents: Mapping[str, Agent]
+    models: Models
     journal: Journal
     feeds: Feeds
     chance: Chance

@@ -11,8 +11,11 @@ from massgend.domain.events import CloseRequested, DaemonRestarted, RunRequested
 from massgend.domain.machine import replay
 from massgend.domain.run import Cause, Run, Stage
 from massgend.domain.task import SandboxSettings, Task
+from massgend.gateway.egress_rules import EgressError
+from massgend.gateway.recording import RecordError
 from massgend.journal import RunSummary
 from massgend.orchestrator.actor import RunActor
+from massgend.orchestrator.models import replayed_labels
 from massgend.orchestrator.ports import Ports
 from snapshots.repository import RepositoryReport
 
@@ -71,12 +74,11 @@ class Runs:
         if self._tasks is None:
             raise RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
         warnings = await self._preflight(task)
-        labels = self.ports.chance.new_labels(len(task.agents))
         event = RunRequested(
             at=self.ports.chance.now(),
             run=self.ports.chance.new_run_id(),
             task=task,
-            labels={spec.name: label for spec, label in zip(task.agents, labels, strict=True)},
+            labels=await self._labels(task),
         )
         actor = await RunActor.request(self.ports, event)
         self._start(actor)
@@ -119,15 +121,27 @@ class Runs:
         self._ended.pop(run_id, None)
         self.ports.feeds.forget(run_id)
 
+    async def _labels(self, task: Task) -> dict[str, str]:
+        """New random ones; those of the recorded run for a replay."""
+        names = [spec.name for spec in task.agents]
+        fresh = dict(zip(names, self.ports.chance.new_labels(len(names)), strict=True))
+        if task.replay is None:
+            return fresh
+        recorded = await asyncio.to_thread(replayed_labels, task.replay)
+        if set(recorded) != set(names):
+            raise RunRefused("replay_unusable", f"{task.replay} was recorded by {', '.join(sorted(recorded))}.")
+        return recorded
+
     async def _preflight(self, task: Task) -> tuple[str, ...]:
         """All looks at once; the first problem in this order is the one told: engine, image, repository."""
         try:
             async with asyncio.TaskGroup() as looks:
                 engine = looks.create_task(self._engine_problem(task.sandbox))
                 repository = looks.create_task(self._look(task.repository))
+                models = looks.create_task(self._models_problem(task))
         except ExceptionGroup as group:
             raise group.exceptions[0] from group
-        if (refused := engine.result()) is not None:
+        if (refused := engine.result() or models.result()) is not None:
             raise refused
         report = repository.result()
         if report is None:
@@ -147,6 +161,17 @@ class Runs:
             return RunRefused("runtime_unknown", f"The engine has no runtime '{wanted.runtime}': it has {known}.")
         checked = await self.ports.provider.check_image(wanted.image)
         return RunRefused("image_unusable", checked.problem) if checked.problem is not None else None
+
+    async def _models_problem(self, task: Task) -> RunRefused | None:
+        try:
+            problems = await self.ports.models.problems(task)
+            if task.replay is not None:
+                await asyncio.to_thread(replayed_labels, task.replay)
+        except (RecordError, EgressError) as error:
+            return RunRefused("models_unusable", str(error))
+        if task.record is not None and task.record.exists():
+            return RunRefused("record_exists", f"{task.record} exists already: choose another file for the record.")
+        return RunRefused("models_unusable", problems[0]) if problems else None
 
     async def _look(self, repository: Path | None) -> RepositoryReport | None:
         return await self.ports.repository.look(repository) if repository is not None else None

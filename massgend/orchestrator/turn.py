@@ -10,12 +10,21 @@ from pathlib import Path, PurePosixPath
 
 from watchfiles import DefaultFilter, awatch
 
-from massgend.agents.agent import GATEWAY, HOME, WORKSPACE, AgentTurn, OutcomeKind, TurnOutcome
+from massgend.agents.agent import (
+    GATEWAY,
+    HOME,
+    WORKSPACE,
+    AgentTurn,
+    NeedsOfSandbox,
+    OutcomeKind,
+    SandboxNeeds,
+    TurnOutcome,
+)
 from massgend.agents.prompt import peer_path
 from massgend.domain.effects import StartTurn
 from massgend.domain.events import Event, TurnEnd, TurnEnded, TurnStarted
 from massgend.domain.run import Choice, Run
-from massgend.gateway.turn_gateway import open_gateway
+from massgend.gateway.turn_gateway import TurnServices, open_gateway
 from massgend.orchestrator.output import OutputLog
 from massgend.orchestrator.ports import Ports, base_of, log_path, owner, workspace_id
 from sandboxes.errors import SandboxError, SandboxGone
@@ -30,9 +39,10 @@ HandIn = Callable[[str, int, Choice], Awaitable[str | None]]
 class LiveTurn:
     """The handle of a running turn: the machine's effects speak to it, the adapter's desk listens."""
 
-    def __init__(self, run: Run, effect: StartTurn, hand_in: HandIn) -> None:
+    def __init__(self, run: Run, effect: StartTurn, hand_in: HandIn, services: TurnServices) -> None:
         self.run = run
         self.effect = effect
+        self.services = services
         self._hand_in = hand_in
         self._decided = asyncio.Event()
         self._notices: asyncio.Queue[str] = asyncio.Queue()
@@ -77,8 +87,10 @@ class LiveTurn:
         await self._stop.wait()
 
 
-async def run_turn(ports: Ports, live: LiveTurn, post: Post) -> None:
+async def run_turn(ports: Ports, live: LiveTurn, post: Post, *, ended: Callable[[], None]) -> None:
     """Carry out StartTurn. Posts TurnStarted and, whatever happens, TurnEnded: nothing of the turn runs then.
+
+    `ended` is called just before: what the turn has used is reported while it still counts as the turn's.
 
     Cancelled (the daemon goes down): ends the turn likewise, and posts nothing.
     """
@@ -92,6 +104,7 @@ async def run_turn(ports: Ports, live: LiveTurn, post: Post) -> None:
         if unknown is not None or known is None:
             raise
         outcome = TurnOutcome(kind=OutcomeKind.FAILED, reason=str(_first(known)))
+    ended()
     end = TurnEnd.INTERRUPTED if outcome is None else TurnEnd(outcome.kind.value)
     await post(
         TurnEnded(
@@ -124,18 +137,26 @@ async def _attempt(ports: Ports, live: LiveTurn, post: Post) -> TurnOutcome | No
         log.note(f"turn {effect.context.turn} begins")
         token = ports.chance.new_token()
         await stack.enter_async_context(
-            open_gateway(gateway, token=token, uid=ports.uid, gid=ports.gid, take=live.hand_in)
+            open_gateway(gateway, token=token, uid=ports.uid, gid=ports.gid, take=live.hand_in, services=live.services)
         )
         workspace = await ports.store.create_workspace(
             base_of(ports, run), workspace_id(run, effect.agent), f"massgend/{label}"
         )
         writable = await writable_views(ports)
         mounts = await _mounts(ports, run, effect, workspace, gateway, writable=writable)
-        sandbox = await ports.provider.start(_spec(ports, run, effect, mounts))
+        spec = next(spec for spec in run.task.agents if spec.name == effect.agent)
+        adapter = ports.agents[spec.kind]
+        needs = adapter.needs(spec) if isinstance(adapter, NeedsOfSandbox) else SandboxNeeds()
+        sandbox = await ports.provider.start(_spec(ports, run, effect, mounts, needs))
         stack.push_async_callback(_remove, sandbox)
         await post(TurnStarted(at=ports.chance.now(), agent=effect.agent, step=effect.step))
-        spec = next(spec for spec in run.task.agents if spec.name == effect.agent)
-        turn = AgentTurn(spec=spec, context=effect.context, gateway=gateway, peers_writable=writable)
+        turn = AgentTurn(
+            spec=spec,
+            context=effect.context,
+            gateway=gateway,
+            peers_writable=writable,
+            egress=bool(run.task.egress),
+        )
         return await _work(ports, live, sandbox, turn, workspace)
 
 
@@ -195,7 +216,7 @@ def view_mount(view: View, target: PurePosixPath, *, writable: bool) -> Mount:
     return BindMount(source=view.lower, target=target, read_only=True)
 
 
-def _spec(ports: Ports, run: Run, effect: StartTurn, mounts: tuple[Mount, ...]) -> SandboxSpec:
+def _spec(ports: Ports, run: Run, effect: StartTurn, mounts: tuple[Mount, ...], needs: SandboxNeeds) -> SandboxSpec:
     settings = run.task.sandbox
     return SandboxSpec(
         name=f"massgend-{run.id}-{effect.agent}-{effect.step}",
@@ -203,8 +224,8 @@ def _spec(ports: Ports, run: Run, effect: StartTurn, mounts: tuple[Mount, ...]) 
         image=settings.image,
         uid=ports.uid,
         gid=ports.gid,
-        mounts=mounts,
-        env={"MASSGEND_SOCKET": f"{GATEWAY}/s.sock", "MASSGEND_TOKEN_FILE": f"{GATEWAY}/token"},
+        mounts=(*mounts, *needs.mounts),
+        env={**needs.env, "MASSGEND_SOCKET": f"{GATEWAY}/s.sock", "MASSGEND_TOKEN_FILE": f"{GATEWAY}/token"},
         workdir=WORKSPACE,
         limits=sandbox_limits(run),
         runtime=settings.runtime,
