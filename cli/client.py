@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,9 @@ from massgend.api.schemas import (
     GcRequest,
     GcView,
     Health,
+    KeysOffer,
+    KeysView,
+    KeyTestView,
     MergeRequest,
     MergeView,
     Problem,
@@ -98,6 +101,19 @@ class Client:
     def doctor(self) -> list[DoctorLine]:
         return self._many(DoctorLine, "/doctor", timeout_s=LONG_TIMEOUT_S)
 
+    def keys(self) -> KeysView:
+        return self._one(KeysView, "GET", "/keys")
+
+    def offer_keys(self, offer: KeysOffer) -> KeysView:
+        return self._one(KeysView, "POST", "/keys", body=offer)
+
+    def give_key(self, provider: str, key: str, *, save: bool) -> KeysView:
+        """`key` goes over the daemon's own socket."""
+        return self._one(KeysView, "PUT", f"/keys/{_part(provider)}", content={"key": key, "save": save})
+
+    def test_key(self, provider: str) -> KeyTestView:
+        return self._one(KeyTestView, "POST", f"/keys/{_part(provider)}/test", timeout_s=LONG_TIMEOUT_S)
+
     def shutdown(self) -> None:
         self._call("POST", "/shutdown")
 
@@ -130,9 +146,10 @@ class Client:
         path: str,
         *,
         body: BaseModel | None = None,
+        content: Mapping[str, object] | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Model:
-        answer = self._call(method, path, body=body, timeout_s=timeout_s)
+        answer = self._call(method, path, body=body, content=content, timeout_s=timeout_s)
         with self._translated():
             return model.model_validate_json(answer.content)
 
@@ -142,13 +159,21 @@ class Client:
             return TypeAdapter(list[model]).validate_json(answer.content)  # type: ignore[valid-type]
 
     def _call(
-        self, method: str, path: str, *, body: BaseModel | None = None, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        *,
+        body: BaseModel | None = None,
+        content: Mapping[str, object] | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> httpx.Response:
-        content = None if body is None else body.model_dump_json().encode()
-        headers = {} if content is None else {"Content-Type": "application/json"}
+        """`content`: a body that no model may print, such as a key."""
+        text = body.model_dump_json() if body is not None else json.dumps(content) if content is not None else None
+        sent = None if text is None else text.encode()
+        headers = {} if sent is None else {"Content-Type": "application/json"}
         with self._translated():
             self._knock()
-            answer = self._http.request(method, path, content=content, headers=headers, timeout=timeout_s)
+            answer = self._http.request(method, path, content=sent, headers=headers, timeout=timeout_s)
         if answer.is_error:
             raise _refusal(answer)
         return answer

@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from cli.commands.daemon import doctor, down, status, up
+from cli.commands.dev import dev
 from cli.commands.logs import logs
 from cli.commands.look import cancel, gc, ps, show
 from cli.commands.merge import diff, merge
 from cli.commands.run import attach, run
+from cli.commands.setup import setup
 from cli.errors import CliError, Exit
 
 app = typer.Typer(
@@ -22,8 +24,9 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
-for _command in (run, attach, ps, show, logs, diff, merge, cancel, gc, up, down, status, doctor):
+for _command in (run, attach, ps, show, logs, diff, merge, cancel, gc, up, down, status, setup, doctor):
     app.command()(_command)
+app.add_typer(dev, name="dev")
 
 # Not exported by every version of typer; the base of what it exports.
 _UsageError = typer.BadParameter.__mro__[1]

@@ -44,6 +44,9 @@ class RunFlags:
     turn_s: float | None = None
     run_s: float | None = None
     include_dirty: bool = False
+    max_cost: float | None = None
+    record: Path | None = None
+    replay: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,17 @@ class Plan:
     request: RunRequest
     example: ExampleRun | None = None
 
+    @property
+    def needs_keys(self) -> bool:
+        """Will a provider's model be asked? The keys of this environment are handed over only then."""
+        asks = any(agent.kind != "command" for agent in self.request.agents)
+        return asks and self.request.scripted_model is None and self.request.replay is None
+
 
 def plan_run(flags: RunFlags, *, folder: Path) -> Plan:
     """Raises Misuse. `folder`: where the user stands."""
+    if flags.record is not None and flags.replay is not None:
+        raise Misuse("--record and --replay exclude each other: choose one")
     example = find_example(flags.config) if flags.config and flags.config.startswith(PREFIX) else None
     repository = _repository(flags, folder, example)
     config = _with_flags(_file(flags, repository, example), flags)
@@ -68,6 +79,8 @@ def plan_run(flags: RunFlags, *, folder: Path) -> Plan:
         **{name: getattr(config, name) for name in RunConfig.model_fields},
         repository=folder / "example" if unpacked else repository,
         deliver_to=None if repository or unpacked else _output(flags, folder),
+        record=(folder / flags.record).absolute() if flags.record is not None else None,
+        replay=(folder / flags.replay).absolute() if flags.replay is not None else None,
         scripted=example is not None,
     )
     return Plan(request=request, example=unpacked)
@@ -119,6 +132,7 @@ def _with_flags(config: RunConfig, flags: RunFlags) -> RunConfig:
         "turns": ("--turns", flags.turns),
         "turn_s": ("--turn-seconds", flags.turn_s),
         "run_s": ("--run-seconds", flags.run_s),
+        "max_cost": ("--max-cost", flags.max_cost),
     }
     changes["limits"] = _changed(LimitsConfig, config.limits, limits)
     changes["sandbox"] = _changed(SandboxConfig, config.sandbox, {"image": ("--image", flags.image)})

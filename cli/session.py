@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,20 @@ from cli.git import find_root
 from cli.report import Place
 from cli.screens import say
 from cli.version import own_version
+from massgend.api.schemas import KeysOffer
 
 
 def user_place() -> Place:
     folder = Path.cwd()
     return Place(folder=folder, repository=find_root(folder))
+
+
+def offer_environment(client: Client) -> None:
+    """Hand the daemon the keys of this environment: it may have been started without them. Kept in its memory only."""
+    known = client.keys().variables
+    mine = {name: os.environ[name] for name in known if os.environ.get(name)}
+    if mine:
+        client.offer_keys(KeysOffer(environment=mine))
 
 
 @contextmanager

@@ -45,6 +45,9 @@ def run(
     turn_seconds: Annotated[float | None, typer.Option(metavar="S", help="Time limit of a turn (1800).")] = None,
     run_seconds: Annotated[float | None, typer.Option(metavar="S", help="Time limit of the run (7200).")] = None,
     include_dirty: Annotated[bool, typer.Option("--include-dirty", help="Take uncommitted changes along.")] = False,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="What the run may cost.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Keep the model traffic, without keys.")] = None,
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Answer from a record, no network.")] = None,
     json: Json = False,
     detach: Annotated[bool, typer.Option("--detach", help="Start it, print its id, and return.")] = False,
 ) -> None:
@@ -53,7 +56,8 @@ def run(
     \b
     Examples:
       massgend run --config @examples/website
-      massgend run "fix the failing test" --check "pytest -q"
+      massgend run "fix the failing test" --check "pytest -q" \\
+          --agent claude-code --agent claude-code
       massgend run "speed up the parser" --agent "command:./a.sh" \\
           --agent "command:./b.sh" --merge ask
       massgend run --config team.yaml --json --detach
@@ -87,6 +91,9 @@ def run(
         turn_s=turn_seconds,
         run_s=run_seconds,
         include_dirty=include_dirty,
+        max_cost=max_cost,
+        record=record,
+        replay=replay,
     )
     _start(plan_run(flags, folder=Path.cwd()), json=json, detach=detach)
 
@@ -115,9 +122,11 @@ def _start(plan: Plan, *, json: bool, detach: bool) -> None:
     from cli.daemon import connect
     from cli.follow import Interrupts
     from cli.screens import say
-    from cli.session import opened
+    from cli.session import offer_environment, opened
 
     with opened() as client, Interrupts(connect) as interrupts:
+        if plan.needs_keys:
+            offer_environment(client)
         created = _create(client, plan)
         for warning in created.warnings:
             say(f"Note: {warning}")
@@ -126,7 +135,8 @@ def _start(plan: Plan, *, json: bool, detach: bool) -> None:
     if json:
         print(created.model_dump_json())
     else:
-        print(f"Run {created.run_id} goes on by itself: massgend attach {created.run_id}")
+        print(created.run_id)
+        say(f"Run {created.run_id} goes on by itself: massgend attach {created.run_id}")
 
 
 def _create(client: Client, plan: Plan) -> Created:

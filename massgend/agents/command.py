@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from massgend.agents.agent import GATEWAY, AgentTurn, Desk, OutcomeKind, TurnOutcome
-from massgend.agents.prompt import build_prompt, peer_path
+from massgend.agents.prompt import DecideWith, build_prompt, peer_path
 from massgend.domain.context import AnswerView, TurnContext
 from massgend.domain.run import CheckResult
 from sandboxes.sandbox import Process, Sandbox, Stream
@@ -42,7 +42,10 @@ class CommandAgent:
         write_inside(turn.gateway / NOTICE_FILE, "")
         for reminder in range(turn.context.reminders_left + 1):
             text = build_prompt(
-                turn.context, peers_writable=turn.peers_writable, reminder=REMINDER if reminder else None
+                turn.context,
+                peers_writable=turn.peers_writable,
+                reminder=REMINDER if reminder else None,
+                decide_with=DecideWith.COMMANDS,
             )
             write_inside(turn.gateway / TASK_FILE, text)
             outcome = await self._run_once(turn, sandbox, desk, reminder)
@@ -115,6 +118,9 @@ def context_json(context: TurnContext) -> str:
             "answers_left": context.answers_left,
             "seconds_left": int(context.seconds_left),
             "may_vote": context.may_vote,
+            "presentation": context.presentation,
+            "planning": context.planning,
+            "votes": [{"voter": one.voter, "label": one.label, "reason": one.reason} for one in context.votes_cast],
             "notice": context.notice,
         },
         ensure_ascii=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -12,6 +13,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from massgend.api.guard import PROBLEM_TYPE, BodyLimit, problem
+from massgend.api.keys import keys_view
 from massgend.api.schemas import (
     Created,
     DoctorLine,
@@ -19,6 +21,10 @@ from massgend.api.schemas import (
     GcRequest,
     GcView,
     Health,
+    KeyGiven,
+    KeysOffer,
+    KeysView,
+    KeyTestView,
     MergeRequest,
     MergeView,
     Problem,
@@ -28,6 +34,12 @@ from massgend.api.schemas import (
 )
 from massgend.api.stream import stream
 from massgend.api.views import merge_view, run_line, run_view, task_of
+from massgend.gateway.key_file import KeysError, add_key
+from massgend.gateway.key_test import try_key
+from massgend.gateway.key_variables import variables
+from massgend.gateway.keys import KeyRing
+from massgend.gateway.secret import Secret
+from massgend.gateway.wires import Provider
 from massgend.orchestrator.actor import summarise
 from massgend.orchestrator.collection import collect, look
 from massgend.orchestrator.merging import MergeRefused, merge_answer
@@ -141,6 +153,36 @@ def _add_daemon(
         freed = 0 if request.dry_run else await collect(runs, found, force=request.force)
         return GcView(dry_run=request.dry_run, lines=lines, freed_bytes=freed)
 
+    @app.get("/keys")
+    async def list_keys() -> KeysView:
+        """Where each provider's key lies, never the key; and what a client may hand over."""
+        return await keys_view(runs.ports.models.keys)
+
+    @app.post("/keys")
+    async def offer_keys(offer: KeysOffer) -> KeysView:
+        """Hand over keys from the client's environment: kept in memory until the daemon ends."""
+        known = {name: value for name, value in offer.environment.items() if name in variables()}
+        runs.ports.models.keys.offer_environment(known)
+        return await keys_view(runs.ports.models.keys)
+
+    @app.put("/keys/{provider}")
+    async def give_key(provider: str, given: KeyGiven) -> KeysView:
+        """Take one provider's key: into memory, and with `save` into the key file (mode 0600)."""
+        keys = runs.ports.models.keys
+        _known_provider(keys, provider)
+        keys.offer(provider, Secret(given.key.get_secret_value()))
+        if given.save:
+            await asyncio.to_thread(add_key, keys.path, provider, given.key.get_secret_value())
+        return await keys_view(keys)
+
+    @app.post("/keys/{provider}/test")
+    async def test_key(provider: str) -> KeyTestView:
+        """One cheap call to the provider with its key."""
+        models = runs.ports.models
+        known = _known_provider(models.keys, provider)
+        tested = await try_key(models.live, known)
+        return KeyTestView(provider=provider, works=tested.works, detail=tested.detail)
+
     @app.get("/doctor")
     async def examine() -> list[DoctorLine]:
         return list(await doctor())
@@ -156,6 +198,13 @@ def _add_daemon(
         return health()
 
 
+def _known_provider(keys: KeyRing, name: str) -> Provider:
+    known = keys.providers()
+    if name not in known:
+        raise RunNotFound(f"There is no provider '{name}': massgend knows {', '.join(sorted(known))}.")
+    return known[name]
+
+
 def _add_problems(app: FastAPI) -> None:
     @app.exception_handler(RunNotFound)
     async def not_found(_: Request, error: RunNotFound) -> Response:
@@ -168,6 +217,10 @@ def _add_problems(app: FastAPI) -> None:
     @app.exception_handler(RunRefused)
     async def refused(_: Request, error: RunRefused) -> Response:
         return problem(422, error.code, "The run cannot start", str(error))
+
+    @app.exception_handler(KeysError)
+    async def keys_unusable(_: Request, error: KeysError) -> Response:
+        return problem(422, "keys_unusable", "The key cannot be used", str(error))
 
     @app.exception_handler(MergeRefused)
     async def merge_refused(_: Request, error: MergeRefused) -> Response:

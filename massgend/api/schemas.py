@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     StringConstraints,
     field_validator,
     model_validator,
@@ -363,6 +364,13 @@ class KeysOffer(Model):
     """A client's own variables, of those that `KeysView.variables` names: kept in the daemon's memory only."""
 
     environment: dict[str, str] = Field(repr=False)
+
+
+class KeyGiven(Model):
+    """A key for one provider. `save`: write it to the file; otherwise it is kept in the daemon's memory only."""
+
+    key: SecretStr
+    save: bool = False
 
 
 class KeyTestView(Model):

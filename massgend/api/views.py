@@ -58,7 +58,7 @@ def task_of(request: RunRequest) -> Task:
         ),
         egress=tuple(request.egress),
         presentation=_presents(request),
-        planning=request.planning,
+        planning=request.planning or _has_outside_effects(request),
         record=request.record,
         replay=request.replay,
         deliver_to=request.deliver_to,
@@ -71,6 +71,11 @@ def _presents(request: RunRequest) -> bool:
     if request.presentation is not None:
         return request.presentation
     return all(isinstance(agent, ClaudeCodeAgent) for agent in request.agents)
+
+
+def _has_outside_effects(request: RunRequest) -> bool:
+    """Such tools are executed in the winner's last turn only, so there must be one (rule 14)."""
+    return any(isinstance(agent, ClaudeCodeAgent) and agent.outside_effects for agent in request.agents)
 
 
 def _limits(limits: LimitsConfig) -> Limits:

@@ -60,9 +60,10 @@ def _ruled_out(run: Run, by: DecidedBy) -> str | None:
         return "it was recorded by force"
     if run.cause is Cause.BUDGET:
         return "the budget is used up"
-    if run.agents[_presented(run).voted.agent].phase is Phase.OUT:
-        return "it had failed too often"
-    return None
+    winner = run.agents[_presented(run).voted.agent]
+    if winner.used_up is not None:
+        return winner.used_up
+    return "it had failed too often" if winner.phase is Phase.OUT else None
 
 
 def start_presentation(draft: Draft) -> None:
@@ -108,7 +109,7 @@ def _failed(draft: Draft, winner: Agent, reason: str, retry_after_s: float | Non
         notice=f"Your last turn failed: {reason}. Your workspace is as you left it.",
     )
     delay_s = wait_s(draft.run, winner.name, presented.failures, retry_after_s)
-    closing = draft.run.cause in (Cause.CANCELLED, Cause.BUDGET)
+    closing = draft.run.cause in (Cause.CANCELLED, Cause.BUDGET) or winner.used_up is not None
     if closing or presented.failures >= MAX_FAILURES or draft.at + delay_s >= presented.limit_at:
         _end(draft, f"{winner.name}'s presentation failed: {reason}.")
         return

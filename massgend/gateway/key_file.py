@@ -96,3 +96,21 @@ def _parse(content: bytes, path: Path) -> Mapping[str, KeyEntry]:
         if _NAME.fullmatch(name) is None or name in _RESERVED:
             raise KeysError(f"{path}: '{name}' cannot be a provider's name: use small letters, digits and -")
     return entries
+
+
+def add_key(path: Path, provider: str, key: str) -> None:
+    """Write a provider's table at the end of the file, which is made when it is not there (mode 0600).
+
+    What stands in it is kept as it is. Raises KeysError: the provider has a table already, or it cannot be written.
+    """
+    if provider in KeyFile(path).entries():
+        raise KeysError(f"{path} has a table [{provider}] already: change the key there")
+    if any(ord(sign) < 32 or sign in '"\\' for sign in key):
+        raise KeysError(f"this is no key for {provider}: it has quotes or control characters")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "a") as file:
+            file.write(f'\n[{provider}]\nkey = "{key}"\n')
+    except OSError as error:
+        raise KeysError(f"the key file {path} cannot be written: {error.strerror}") from None
