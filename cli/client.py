@@ -135,6 +135,9 @@ class Client:
                 source.response.read()
                 raise _refusal(source.response)
             for sent in source.iter_sse():
+                if not sent.data:
+                    # A keepalive comment: once an id has been seen, the reader makes an empty event of each.
+                    continue
                 content = json.loads(sent.data)
                 if isinstance(content, dict):
                     yield Event(type=sent.event, id=sent.id or None, content=content)

@@ -75,6 +75,7 @@ def view(**changes: Any) -> RunView:
             answers=1,
             failures=0,
             last_failure=None,
+            usage=None,
             workspace=Path("/state/runs") / name,
         )
         for name in ("ada", "bob")
@@ -107,6 +108,7 @@ def view(**changes: Any) -> RunView:
         ),
         branches={"ada": f"massgend/{RUN}/ada", "bob": f"massgend/{RUN}/bob"},
         merge=merge(),
+        presentation=None,
         agents=agents,
         warnings=(),
         trouble=(),

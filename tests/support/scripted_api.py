@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from fastapi.sse import KEEPALIVE_COMMENT
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
@@ -31,6 +33,10 @@ class Asked:
     path: str
     headers: Mapping[str, str]
     body: Any
+
+
+KEEPALIVE = KEEPALIVE_COMMENT
+"""What the daemon sends on a stream when nothing has happened for a while: the very bytes."""
 
 
 class ScriptedApi:

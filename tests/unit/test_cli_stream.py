@@ -15,7 +15,7 @@ from cli.stream import follow_events, read_event
 from massgend.api.schemas import Activity, RunView
 from massgend.domain.facts import VoteCast
 from tests.support.run_views import RUN, facts, health, view
-from tests.support.scripted_api import Asked, Reply, problem, scripted_api, sse
+from tests.support.scripted_api import KEEPALIVE, Asked, Reply, problem, scripted_api, sse
 
 
 @pytest.fixture
@@ -105,6 +105,18 @@ def test_a_stream_is_followed_to_its_result(socket: Path) -> None:
         events = follow(client, notes)
     assert [event.type for event in events] == [kind for kind, _ in facts()] + ["result"]
     assert isinstance(read_event(events[-1]), RunView)
+    assert not notes
+
+
+def test_a_quiet_stream_goes_on(socket: Path) -> None:
+    """After an id every comment is an event without data to the reader of the stream."""
+    told = sse(*facts()[0], id="1")
+    activity = sse("activity", {"type": "activity", "at": 1, "agent": "ada", "line": "x", "changed_files": 1})
+    notes: list[str] = []
+    chunks = (KEEPALIVE, told, KEEPALIVE, KEEPALIVE, activity, KEEPALIVE, result())
+    with scripted_api(socket, lambda _: stream_of(*chunks)), Client(socket) as client:
+        events = follow(client, notes)
+    assert [event.type for event in events] == [facts()[0][0], "activity", "result"]
     assert not notes
 
 
