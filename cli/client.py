@@ -33,6 +33,7 @@ from massgend.api.schemas import (
     RunRequest,
     RunView,
 )
+from massgend.discovery import socket_address
 
 CALL_TIMEOUT_S = 30.0
 LONG_TIMEOUT_S = 600.0
@@ -67,15 +68,22 @@ class Client:
 
     def __init__(self, socket_path: Path) -> None:
         self.socket = socket_path
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket_path)), base_url="http://localhost", timeout=CALL_TIMEOUT_S
-        )
+        self._opened: httpx.Client | None = None
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._http.close()
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _http(self) -> httpx.Client:
+        """Made once somebody has answered: only then is the socket's folder sure to be there."""
+        if self._opened is None:
+            transport = httpx.HTTPTransport(uds=socket_address(self.socket))
+            self._opened = httpx.Client(transport=transport, base_url="http://localhost", timeout=CALL_TIMEOUT_S)
+        return self._opened
 
     def health(self, *, timeout_s: float = CALL_TIMEOUT_S) -> Health:
         return self._one(Health, "GET", "/health", timeout_s=timeout_s)
@@ -185,7 +193,7 @@ class Client:
         """Is anybody there? Asked apart, because httpx leaves a socket open when a connection is refused."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
             door.settimeout(CALL_TIMEOUT_S)
-            door.connect(str(self.socket))
+            door.connect(socket_address(self.socket))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -29,7 +30,7 @@ from massgend.agents.claude_code import ClaudeCodeAgent
 from massgend.agents.command import CommandAgent
 from massgend.api.app import make_app
 from massgend.api.schemas import DoctorLine, Health
-from massgend.discovery import Places
+from massgend.discovery import Places, socket_address
 from massgend.doctor import examine
 from massgend.domain.task import SandboxSettings
 from massgend.gateway.keys import KeyRing
@@ -61,6 +62,7 @@ def main() -> int:
     """`python -m massgend`: serve until told to stop. Exit code 0 stopped, 1 cannot start, 3 one runs already."""
     try:
         settings = load_settings()
+        os.umask(0o022)  # what sandboxes read must be readable; the state folder itself is closed to others
         _set_up_logging(settings.log_level)
         with _lock(settings.places):
             asyncio.run(serve(settings))
@@ -105,6 +107,7 @@ async def serve(settings: Settings) -> None:
             sockets=places.sockets,
             uid=settings.uid,
             gid=settings.gid,
+            min_free_bytes=settings.min_free_bytes,
         )
         await _serve_runs(settings, ports)
 
@@ -182,7 +185,7 @@ def _api_socket(places: Places) -> Iterator[socket.socket]:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
-        listener.bind(str(path))
+        listener.bind(socket_address(path))
     finally:
         os.umask(before)
     listener.listen(128)
@@ -213,8 +216,13 @@ def _instance(state: Path) -> str:
     """This state folder's random name in the engine: made once, then read."""
     path = state / "instance"
     if not path.exists():
-        path.write_text(secrets.token_hex(8))
-    return path.read_text().strip()
+        new = path.with_name("instance.new")
+        new.write_text(secrets.token_hex(8))
+        new.replace(path)
+    name = path.read_text().strip()
+    if not re.fullmatch(r"[0-9a-f]{16}", name):
+        raise SettingsError(f"{path} does not hold this state folder's name: delete it when no run is under way")
+    return name
 
 
 def _clear_sockets(places: Places) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_SOCKET_PATH = 90
-"""Bytes; the kernel's limit is 107, and names are added to this folder's path."""
+MAX_SOCKET_PATH = 100
+"""Bytes that a unix socket's address may have without a detour; the kernel's limit is 107."""
 
 CONNECT_WITHIN_S = 1.0
 
@@ -21,10 +19,13 @@ OWN_ENGINE = Path("/run/massgend/docker.sock")
 
 @dataclass(frozen=True, kw_only=True)
 class Places:
-    """`state`: everything that lasts. `sockets`: a short path for unix sockets (their names are limited)."""
+    """`state`: everything that lasts, for its user only. The sockets lie in it too."""
 
     state: Path
-    sockets: Path
+
+    @property
+    def sockets(self) -> Path:
+        return self.state / "s"
 
     @property
     def api_socket(self) -> Path:
@@ -47,12 +48,18 @@ def find_places(environment: Mapping[str, str]) -> Places:
     else:
         base = environment.get("XDG_STATE_HOME") or str(Path(environment.get("HOME", "/")) / ".local" / "state")
         state = Path(base) / "massgend"
-    sockets = state / "s"
-    if len(os.fsencode(sockets)) > MAX_SOCKET_PATH:
-        short = hashlib.sha256(os.fsencode(state)).hexdigest()[:12]
-        runtime = environment.get("XDG_RUNTIME_DIR") or f"{tempfile.gettempdir()}/massgend-{os.getuid()}"
-        sockets = Path(runtime) / f"massgend-{short}"
-    return Places(state=state, sockets=sockets)
+    return Places(state=state)
+
+
+def socket_address(path: Path) -> str:
+    """What to bind or connect a unix socket to: its path, or the same place by way of an open folder when it is long.
+
+    The folder stays open for as long as this process lives. No second folder at a short path is needed, which somebody
+    else could have made first.
+    """
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
+        return str(path)
+    return f"/proc/self/fd/{os.open(path.parent, os.O_PATH | os.O_DIRECTORY)}/{path.name}"
 
 
 def find_engine(environment: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ lists. Must not interpret either: folding is the machine's.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -197,8 +198,13 @@ class Journal:
                 return work(connection)
 
         # A commit that has begun is never abandoned: whoever is cancelled waits for it, so that the fold in memory and
-        # the file cannot part ways.
-        return await anyio.to_thread.run_sync(call, limiter=self._one_at_a_time, abandon_on_cancel=False)
+        # the file cannot part ways. (The thread pool alone does not hold against a task's own cancel().)
+        working = asyncio.ensure_future(anyio.to_thread.run_sync(call, limiter=self._one_at_a_time))
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await asyncio.wait({working})
+            raise
 
 
 def _open(path: Path) -> Engine:

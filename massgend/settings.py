@@ -22,6 +22,7 @@ class Settings:
     gid: int
     engine_threads: int
     engine_timeout_s: float
+    min_free_bytes: int
     log_level: str
     config: Path
     keys: Mapping[str, str] = field(repr=False)
@@ -42,6 +43,7 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
         gid=SANDBOX_UID if root else os.getegid(),
         engine_threads=_whole(environment, "MASSGEND_ENGINE_THREADS", 16, 1, 256),
         engine_timeout_s=float(_whole(environment, "MASSGEND_ENGINE_TIMEOUT_S", 60, 1, 3600)),
+        min_free_bytes=_whole(environment, "MASSGEND_MIN_FREE_MB", 512, 0, 1_000_000) * 1024**2,
         log_level=_one_of(environment, "MASSGEND_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR")),
         config=_config_folder(environment),
         keys={name: environment[name] for name in variables() if environment.get(name)},

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from sandboxes.errors import EngineUnreachable, ImageMissing, SandboxError, SandboxGone, SandboxRefused
 
+OWN_IMAGE = "massgend/sandbox"
+
 _GONE = (
     "no such container",
     "no such exec",
@@ -28,7 +30,8 @@ def error_of(what: str, status: int | None, message: str, *, endpoint: str) -> S
     low = text.lower()
     if status is None:
         return EngineUnreachable(
-            f"{what}: the Docker engine at {endpoint} does not answer ({text}): is it running, and may you use it?"
+            f"{what}: the Docker engine at {endpoint} does not answer ({text}): start it "
+            "(systemctl start docker, or make engine where massgend set it up), or see that you may use it"
         )
     if status == 404 and "no such image" in low:
         return ImageMissing(f"{what}: {text}: build or pull it first")
@@ -46,7 +49,8 @@ def is_absent(status: int | None, message: str) -> bool:
 
 
 def missing_image(image: str, endpoint: str) -> str:
-    return f"image {image!r} is not in the Docker engine at {endpoint}: build or pull it first (docker pull {image})"
+    how = "`make image` builds it" if image == OWN_IMAGE else f"build or pull it first (docker pull {image})"
+    return f"image {image!r} is not in the Docker engine at {endpoint}: {how}"
 
 
 def end_of_exec(

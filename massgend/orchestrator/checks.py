@@ -10,7 +10,7 @@ from massgend.domain.effects import RunChecks
 from massgend.domain.run import Answer, CheckResult, Run
 from massgend.domain.task import CheckSpec
 from massgend.orchestrator.ports import Ports, owner
-from massgend.orchestrator.turn import find_snapshot, sandbox_limits, view_mount, writable_views
+from massgend.orchestrator.turn import find_snapshot, remove_for_certain, sandbox_limits, view_mount, writable_views
 from sandboxes.errors import SandboxError
 from sandboxes.sandbox import Sandbox, SandboxSpec
 from snapshots.errors import SnapshotError
@@ -52,7 +52,7 @@ async def _in_sandbox(ports: Ports, run: Run, effect: RunChecks, answer: Answer,
     try:
         return tuple([await _run_one(sandbox, check) for check in run.task.checks])
     finally:
-        await asyncio.shield(sandbox.remove())
+        await remove_for_certain(sandbox)
 
 
 async def _run_one(sandbox: Sandbox, check: CheckSpec) -> CheckResult:

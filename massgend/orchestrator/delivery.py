@@ -13,6 +13,7 @@ from snapshots.repository import MergeMode, MergeReport, MergeStatus
 from snapshots.snapshot import Author, OverBudget, Snapshot, Unchanged
 
 SUBJECT_CHARS = 72
+UNPROVEN = "No answer passes every required check, so nothing was merged: look at it first."
 
 
 async def freeze(ports: Ports, run: Run, effect: FreezeSnapshot) -> SnapshotTaken | SnapshotRefused | SnapshotFailed:
@@ -30,6 +31,7 @@ async def freeze(ports: Ports, run: Run, effect: FreezeSnapshot) -> SnapshotTake
         )
     except (SnapshotError, OSError) as error:
         return SnapshotFailed(at=refused.at, agent=effect.agent, step=effect.step, reason=str(error))
+    refused = replace(refused, at=ports.chance.now())
     match result:
         case Snapshot():
             return SnapshotTaken(at=refused.at, agent=effect.agent, step=effect.step, snapshot=_record(result))
@@ -96,16 +98,18 @@ async def deliver(ports: Ports, run: Run, effect: Deliver) -> Delivery:
     task = run.task
     if task.repository is None:
         return await _deliver_folder(ports, run, answer)
+    unproven = answer.fails_required and task.merge in (MergeMode.AUTO, MergeMode.SQUASH)
     report = await ports.repository.merge(
         task.repository,
         run=run.id,
         commit=answer.snapshot.commit,
         into=base.branch,
         # Without a branch at the start there is none to merge into, whatever is checked out by now.
-        mode=task.merge if base.branch is not None else MergeMode.BRANCH,
+        mode=task.merge if base.branch is not None and not unproven else MergeMode.BRANCH,
         message=merge_message(run, answer),
     )
-    return delivery_of(report, task.merge)
+    delivery = delivery_of(report, task.merge)
+    return replace(delivery, reason=UNPROVEN) if unproven else delivery
 
 
 async def _deliver_folder(ports: Ports, run: Run, answer: Answer) -> Delivery:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from massgend.discovery import socket_address
 from massgend.domain.events import BudgetUsedUp, Event, UsageReported
 from massgend.domain.run import HostCount, Run, UsageRecord
 from massgend.domain.task import Task
@@ -121,10 +122,11 @@ def _free(path: Path) -> Path:
 @asynccontextmanager
 async def scripted_model(socket: Path, folder: Path) -> AsyncIterator[KeyRing]:
     """massgend's scripted model on `socket` (which is not there yet), and a ring whose every key leads there."""
-    async with serve_scripted(socket):
+    address = socket_address(socket)
+    async with serve_scripted(Path(address)):
         ring = KeyRing(environment={}, folder=folder, use_keyring=False)
         for name in ring.providers():
-            ring.offer(name, Secret(SCRIPTED_KEY), base_url=f"unix://{socket}")
+            ring.offer(name, Secret(SCRIPTED_KEY), base_url=f"unix://{address}")
         yield ring
 
 

@@ -28,7 +28,10 @@ class Chance:
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """`uid`/`gid` own everything inside sandboxes. `sockets`: a short path. `instance`: random per state folder."""
+    """`uid`/`gid` own everything inside sandboxes. `instance`: random per state folder.
+
+    `min_free_bytes`: with less free disk than this no turn starts, and those that run are ended.
+    """
 
     provider: SandboxProvider
     store: SnapshotStore
@@ -43,6 +46,7 @@ class Ports:
     sockets: Path
     uid: int
     gid: int
+    min_free_bytes: int
     budget: Budget = field(default_factory=Budget)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,11 @@ class RunRefused(Exception):
         super().__init__(detail)
 
 
+SHUTTING_DOWN = RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
+MAX_PAUSE_S = 60.0
+KEPT_RUNS = 64
+
+
 class RunNotFound(Exception):
     pass
 
@@ -52,6 +58,7 @@ class Runs:
         self._actors: dict[str, RunActor] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._driving: set[asyncio.Task[None]] = set()
+        self._cancelling: set[str] = set()
         self._ended: dict[str, Run] = {}
 
     async def serve(self, stop: asyncio.Event) -> None:
@@ -59,7 +66,7 @@ class Runs:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for summary in await self.ports.journal.runs(open_only=True):
-                await self._take_up(summary.run_id)
+                self._start(summary.run_id, None)
             await stop.wait()
             self._tasks = None
             for task in self._driving:
@@ -72,7 +79,7 @@ class Runs:
     async def request(self, task: Task) -> Requested:
         """Check everything that can be checked, then journal the run and start it. Raises RunRefused."""
         if self._tasks is None:
-            raise RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
+            raise SHUTTING_DOWN
         warnings = await self._preflight(task)
         event = RunRequested(
             at=self.ports.chance.now(),
@@ -81,7 +88,7 @@ class Runs:
             labels=await self._labels(task),
         )
         actor = await RunActor.request(self.ports, event)
-        self._start(actor)
+        self._start(event.run, actor)
         return Requested(run=actor.run, warnings=warnings)
 
     async def find(self, prefix: str) -> str:
@@ -98,22 +105,30 @@ class Runs:
         actor = self._actors.get(run_id)
         if actor is not None:
             return actor.run
-        if run_id not in self._ended:
-            run = replay(await self.ports.journal.events(run_id))
+        if run_id in self._ended:
+            return self._ended[run_id]
+        run = replay(await self.ports.journal.events(run_id))
+        if run.stage is Stage.DONE:
             self._ended[run_id] = run
-            while len(self._ended) > 64:
+            while len(self._ended) > KEPT_RUNS:
                 del self._ended[next(iter(self._ended))]
-        return self._ended[run_id]
+        return run
 
     async def list(self) -> tuple[RunSummary, ...]:
         return await self.ports.journal.runs()
 
     async def cancel(self, run_id: str) -> Run:
         """Ask the run to end; its work is kept. A run that has ended stays as it is."""
-        actor = self._actors.get(run_id)
-        if actor is not None:
-            await actor.post(CloseRequested(at=self.ports.chance.now(), cause=Cause.CANCELLED))
-        return await self.get(run_id)
+        run = await self.get(run_id)
+        if run.stage is not Stage.DONE:
+            self._cancelling.add(run_id)
+            actor = self._actors.get(run_id)
+            if actor is not None:
+                await actor.post(self._cancelled())
+        return run
+
+    def _cancelled(self) -> CloseRequested:
+        return CloseRequested(at=self.ports.chance.now(), cause=Cause.CANCELLED)
 
     async def forget(self, run_id: str) -> None:
         """Drop an ended run from the journal; its files are the caller's business."""
@@ -148,9 +163,7 @@ class Runs:
             return ()
         if report.problem is not None:
             raise RunRefused("repository_unusable", report.problem)
-        dirty = report.dirty_files if not task.include_dirty else 0
-        note = f"{dirty} uncommitted changes stay in your checkout and are not seen by the agents (--include-dirty)."
-        return (*report.warnings, note) if dirty else report.warnings
+        return (*report.warnings, *_notes(task, report))
 
     async def _engine_problem(self, wanted: SandboxSettings) -> RunRefused | None:
         engine = await self.ports.provider.check_engine()
@@ -176,36 +189,63 @@ class Runs:
     async def _look(self, repository: Path | None) -> RepositoryReport | None:
         return await self.ports.repository.look(repository) if repository is not None else None
 
-    async def _take_up(self, run_id: str) -> None:
-        try:
-            run = replay(await self.ports.journal.events(run_id))
-        except ValueError:
-            log.exception("run %s cannot be read from the journal and is left as it is", run_id)
-            return
-        await self.ports.provider.remove_ours(self.ports.instance, run_id)
-        events = len(await self.ports.journal.events(run_id))
-        facts = await self.ports.journal.fact_count(run_id)
-        actor = RunActor(self.ports, run, events=events, facts=facts)
-        await actor.post(DaemonRestarted(at=self.ports.chance.now()))
-        self._start(actor)
-        log.info("run %s is taken up again", run_id)
-
-    def _start(self, actor: RunActor) -> None:
+    def _start(self, run_id: str, actor: RunActor | None) -> None:
         if self._tasks is None:
-            raise RunRefused("shutting_down", "The daemon is shutting down: try again in a moment.")
-        self._actors[actor.run.id] = actor
-        task = self._tasks.create_task(self._drive(actor))
+            raise SHUTTING_DOWN
+        if actor is not None:
+            self._actors[run_id] = actor
+        task = self._tasks.create_task(self._drive(run_id, actor))
         self._driving.add(task)
         task.add_done_callback(self._driving.discard)
 
-    async def _drive(self, actor: RunActor) -> None:
-        run_id = actor.run.id
-        try:
-            await actor.run_until_done()
-        except* Exception as group:
-            log.exception("run %s stopped; it is taken up at the next start", run_id, exc_info=group)
-        finally:
-            del self._actors[run_id]
-            if actor.run.stage is Stage.DONE:
-                self._ended[run_id] = actor.run
-            self.ports.feeds.of(run_id).ring()
+    async def _drive(self, run_id: str, actor: RunActor | None) -> None:
+        """Until the run has ended. What goes wrong around it (the journal, the engine) is waited out, never final."""
+        pauses = backoff()
+        while True:
+            try:
+                if actor is None:
+                    actor = await self._take_up(run_id)
+                    self._actors[run_id] = actor
+                await actor.run_until_done()
+                break
+            except* Exception as group:
+                pause = next(pauses)
+                log.exception("run %s stopped; it is taken up again in %g s", run_id, pause, exc_info=group)
+            finally:
+                self._actors.pop(run_id, None)
+                self.ports.feeds.of(run_id).ring()
+            actor = None
+            await asyncio.sleep(pause)
+        self._ended[run_id] = actor.run
+        self._cancelling.discard(run_id)
+        self.ports.feeds.of(run_id).ring()
+
+    async def _take_up(self, run_id: str) -> RunActor:
+        """From the journal, once nothing of it runs any more. Raises what journal and engine raise."""
+        events = await self.ports.journal.events(run_id)
+        run = replay(events)
+        await self.ports.provider.remove_ours(self.ports.instance, run_id)
+        facts = await self.ports.journal.fact_count(run_id)
+        actor = RunActor(self.ports, run, events=len(events), facts=facts)
+        await actor.post(DaemonRestarted(at=self.ports.chance.now()))
+        if run_id in self._cancelling:
+            await actor.post(self._cancelled())
+        log.info("run %s is taken up again", run_id)
+        return actor
+
+
+def _notes(task: Task, report: RepositoryReport) -> Iterator[str]:
+    dirty = report.dirty_files
+    if dirty and not task.include_dirty:
+        what = "1 uncommitted change stays" if dirty == 1 else f"{dirty} uncommitted changes stay"
+        yield f"{what} in your checkout and cannot be seen by the agents (--include-dirty takes them along)."
+    if report.branch is not None and report.branch.startswith("massgend/"):
+        yield f"You are on {report.branch}, a branch for review: the winner would be merged into it."
+
+
+def backoff() -> Iterator[float]:
+    """Seconds: 1, 2, 4 ... and then 60 again and again."""
+    pause = 1.0
+    while True:
+        yield pause
+        pause = min(MAX_PAUSE_S, 2 * pause)

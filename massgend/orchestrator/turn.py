@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path, PurePosixPath
@@ -25,12 +27,20 @@ from massgend.domain.effects import StartTurn
 from massgend.domain.events import Event, TurnEnd, TurnEnded, TurnStarted
 from massgend.domain.run import Choice, Run
 from massgend.gateway.turn_gateway import TurnServices, open_gateway
-from massgend.orchestrator.output import OutputLog
+from massgend.orchestrator.output import OutputLog, plain_line
 from massgend.orchestrator.ports import Ports, base_of, log_path, owner, workspace_id
-from sandboxes.errors import SandboxError, SandboxGone
+from sandboxes.errors import EngineUnreachable, SandboxError, SandboxGone
 from sandboxes.sandbox import BindMount, Chunk, Limits, Mount, OverlayMount, Sandbox, SandboxSpec
 from snapshots.errors import SnapshotError
 from snapshots.snapshot import Snapshot, View, Workspace
+
+log = logging.getLogger(__name__)
+
+ENGINE_PATIENCE_S = 600.0
+ENGINE_LOOK_S = 2.0
+DISK_LOOK_S = 2.0
+MAX_COUNTED = 10_000
+"""Changed files in one turn that are told apart; more are not counted."""
 
 Post = Callable[[Event], Awaitable[None]]
 HandIn = Callable[[str, int, Choice], Awaitable[str | None]]
@@ -83,6 +93,10 @@ class LiveTurn:
     def stop(self) -> None:
         self._stop.set()
 
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
     async def wait_stopped(self) -> None:
         await self._stop.wait()
 
@@ -98,12 +112,12 @@ async def run_turn(ports: Ports, live: LiveTurn, post: Post, *, ended: Callable[
     try:
         outcome = await _attempt(ports, live, post)
     except (SandboxError, SnapshotError, OSError) as error:
-        outcome = TurnOutcome(kind=OutcomeKind.FAILED, reason=str(error))
+        outcome = await _failed(ports, live, error)
     except ExceptionGroup as group:
         known, unknown = group.split((SandboxError, SnapshotError, OSError))
         if unknown is not None or known is None:
             raise
-        outcome = TurnOutcome(kind=OutcomeKind.FAILED, reason=str(_first(known)))
+        outcome = await _failed(ports, live, _first(known))
     ended()
     end = TurnEnd.INTERRUPTED if outcome is None else TurnEnd(outcome.kind.value)
     await post(
@@ -119,6 +133,21 @@ async def run_turn(ports: Ports, live: LiveTurn, post: Post, *, ended: Callable[
     await ports.store.close_views(run.id, run.agents[effect.agent].label, effect.context.turn)
 
 
+async def _failed(ports: Ports, live: LiveTurn, error: BaseException) -> TurnOutcome:
+    """An engine that is away is nobody's failure yet: it is waited for, so that no agent is out because of it."""
+    if isinstance(error, EngineUnreachable):
+        log.warning("run %s, %s: the engine does not answer; waiting for it", live.run.id, live.effect.agent)
+        deadline = time.monotonic() + ENGINE_PATIENCE_S
+        while time.monotonic() < deadline and not live.stopped:
+            await asyncio.sleep(ENGINE_LOOK_S)
+            try:
+                await ports.provider.list_ours(ports.instance, live.run.id)
+                break
+            except SandboxError:
+                continue
+    return TurnOutcome(kind=OutcomeKind.FAILED, reason=str(error))
+
+
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     first = group.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
@@ -131,10 +160,11 @@ async def _attempt(ports: Ports, live: LiveTurn, post: Post) -> TurnOutcome | No
     async with AsyncExitStack() as stack:
         gateway = _make_gateway_folder(ports)
         stack.callback(shutil.rmtree, gateway, ignore_errors=True)
-        log = OutputLog(log_path(ports, run.id, label), ports.feeds.of(run.id), effect.agent)
-        stack.callback(log.close)
-        live.log = log
-        log.note(f"turn {effect.context.turn} begins")
+        live.log = OutputLog(log_path(ports, run.id, label), ports.feeds.of(run.id), effect.agent)
+        stack.callback(live.log.close)
+        live.log.note(f"turn {effect.context.turn} begins")
+        if effect.context.notice:
+            live.log.note(plain_line(effect.context.notice))
         token = ports.chance.new_token()
         await stack.enter_async_context(
             open_gateway(gateway, token=token, uid=ports.uid, gid=ports.gid, take=live.hand_in, services=live.services)
@@ -148,7 +178,7 @@ async def _attempt(ports: Ports, live: LiveTurn, post: Post) -> TurnOutcome | No
         adapter = ports.agents[spec.kind]
         needs = adapter.needs(spec) if isinstance(adapter, NeedsOfSandbox) else SandboxNeeds()
         sandbox = await ports.provider.start(_spec(ports, run, effect, mounts, needs))
-        stack.push_async_callback(_remove, sandbox)
+        stack.push_async_callback(remove_for_certain, sandbox)
         await post(TurnStarted(at=ports.chance.now(), agent=effect.agent, step=effect.step))
         turn = AgentTurn(
             spec=spec,
@@ -160,7 +190,7 @@ async def _attempt(ports: Ports, live: LiveTurn, post: Post) -> TurnOutcome | No
         return await _work(ports, live, sandbox, turn, workspace)
 
 
-async def _remove(sandbox: Sandbox) -> None:
+async def remove_for_certain(sandbox: Sandbox) -> None:
     """Also when the turn is cancelled: whoever ends a turn waits until its container is gone."""
     removing = asyncio.ensure_future(sandbox.remove())
     try:
@@ -172,7 +202,8 @@ async def _remove(sandbox: Sandbox) -> None:
 
 def _make_gateway_folder(ports: Ports) -> Path:
     folder = ports.sockets / "t" / ports.chance.new_token()[:16]
-    folder.mkdir(parents=True, mode=0o755)
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
     return folder
 
 
@@ -245,8 +276,9 @@ async def _work(
         working = tasks.create_task(ports.agents[turn.spec.kind].take_turn(turn, sandbox, live))
         stopping = tasks.create_task(live.wait_stopped())
         watching = tasks.create_task(_watch(ports, live, workspace))
+        guarding = tasks.create_task(_guard_disk(ports))
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (stopping, watching, working):
+        for task in (stopping, watching, guarding, working):
             if task is not working or not working.done():
                 task.cancel()
     if working.cancelled():
@@ -257,8 +289,31 @@ async def _work(
     return outcome
 
 
+async def _guard_disk(ports: Ports) -> None:
+    """Raises OSError when the disk is nearly full, so that the turn ends while the daemon can still write it down."""
+    while True:
+        free = await asyncio.to_thread(lambda: shutil.disk_usage(ports.state).free)
+        if free < ports.min_free_bytes:
+            mib = 1024**2
+            raise OSError(
+                f"only {free // mib} MiB are free where massgend keeps its work, {ports.min_free_bytes // mib} are the "
+                "least: free some (massgend gc), or set MASSGEND_MIN_FREE_MB",
+            )
+        await asyncio.sleep(DISK_LOOK_S)
+
+
 async def _watch(ports: Ports, live: LiveTurn, workspace: Workspace) -> None:
-    """Count changed files for the user's view: hints only, bursts may be missed."""
+    """Count changed files for the user's view: hints only, bursts may be missed, and it never ends a turn.
+
+    The watcher gives up on names that are not UTF-8, and where the host's limits on watches are reached.
+    """
+    try:
+        await _count_changes(ports, live, workspace)
+    except (RuntimeError, OSError) as error:
+        log.info("changed files of %s in run %s are not counted: %s", live.effect.agent, live.run.id, error)
+
+
+async def _count_changes(ports: Ports, live: LiveTurn, workspace: Workspace) -> None:
     feed = ports.feeds.of(live.run.id)
     changed: set[str] = set()
     async for changes in awatch(
@@ -269,5 +324,6 @@ async def _watch(ports: Ports, live: LiveTurn, workspace: Workspace) -> None:
         recursive=True,
         ignore_permission_denied=True,
     ):
-        changed.update(path for _, path in changes)
+        if len(changed) < MAX_COUNTED:
+            changed.update(path for _, path in changes)
         feed.show(live.effect.agent, at=ports.chance.now(), changed_files=len(changed))

@@ -272,7 +272,7 @@ def test_an_answer_whose_snapshot_fails_on_a_full_disk_is_not_accepted_and_the_w
 ) -> None:
     state = Path(tempfile.mkdtemp(prefix="mge-"))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs", state], check=True)
-    installed = Installed(state=state)
+    installed = Installed(state=state, environment={"MASSGEND_MIN_FREE_MB": "0"})
     try:
         repository = make_repository(tmp_path / "big", {"a": "1\n"})
         script = "test -e big.bin || head -c 40000000 /dev/urandom > big.bin; massgend-answer big"
