@@ -1,6 +1,6 @@
 """Follows a run to its end: shows its events, and turns Ctrl-C into a cancel that keeps the work.
 
-Ctrl-C once cancels and goes on showing; twice leaves at once. SIGTERM and SIGHUP (the terminal went away) leave, and
+Ctrl-C once cancels and goes on showing, also when it comes before the run has an id; twice leaves at once. SIGTERM and SIGHUP (the terminal went away) leave, and
 the run goes on in the daemon.
 """
 
@@ -29,6 +29,7 @@ class Interrupts:
         self._run_id = ""
         self._note: Callable[[str], None] = say
         self._known = threading.Event()
+        self._cancelling = threading.Thread(target=self._cancel, daemon=True, name="cancel")
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -48,14 +49,20 @@ class Interrupts:
         self._run_id, self._note = run_id, note
         self._known.set()
 
+    def wait(self) -> None:
+        """Until the daemon was told, for who does not stay to see the run's end. Only after Ctrl-C."""
+        self._cancelling.join()
+
     def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
         # In a thread: a signal handler interrupts code that may hold the screen's and the client's locks.
-        threading.Thread(target=self._cancel, daemon=True, name="cancel").start()
+        self._cancelling.start()
 
     def _cancel(self) -> None:
+        if not self._known.is_set():
+            say("Ctrl-C was heard: the run is cancelled as soon as it has an id. Ctrl-C again leaves at once.")
         self._known.wait()
         self._note("Cancelling: the work so far is being kept. Ctrl-C again leaves at once.")
         try:

@@ -127,15 +127,30 @@ def _start(plan: Plan, *, json: bool, detach: bool) -> None:
     with opened() as client, Interrupts(connect) as interrupts:
         if plan.needs_keys:
             offer_environment(client)
-        created = _create(client, plan)
+        try:
+            created = _create(client, plan)
+        except KeyboardInterrupt:
+            say("massgend had not answered yet, so the run may have started all the same: massgend ps")
+            raise
         for warning in created.warnings:
             say(f"Note: {warning}")
-        if not detach:
+        if detach:
+            _leave_it(created, interrupts, json=json)
+        else:
             _show(client, created.run_id, interrupts, json=json, answer_limit=plan.request.limits.answers)
-    if json:
-        print(created.model_dump_json())
-    else:
-        print(created.run_id)
+
+
+def _leave_it(created: Created, interrupts: Interrupts, *, json: bool) -> None:
+    """Its id alone on standard output. Ctrl-C that came before it had one cancels it all the same."""
+    from cli.errors import Exit
+    from cli.screens import say
+
+    interrupts.watch(created.run_id, say)
+    print(created.model_dump_json() if json else created.run_id, flush=True)
+    if interrupts.asked:
+        interrupts.wait()
+        raise typer.Exit(Exit.INTERRUPTED)
+    if not json:
         say(f"Run {created.run_id} goes on by itself: massgend attach {created.run_id}")
 
 

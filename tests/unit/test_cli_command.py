@@ -16,7 +16,7 @@ import tempfile
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,9 @@ class Daemon:
     result: dict[str, Any] = field(default_factory=lambda: view().model_dump(mode="json"))
     refusal: Reply | None = None
     hold: threading.Event = field(default_factory=threading.Event)
+    creating: threading.Event = field(default_factory=threading.Event)
+    """Cleared: the daemon takes its time to make the run."""
+    keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")
     api: ScriptedApi | None = None
 
     @property
@@ -63,6 +66,7 @@ class Daemon:
                 return Reply(body=health().model_dump(mode="json"))
             case ("POST", "/runs"):
                 created = Created(run_id=RUN, status=Status.PREPARING)
+                self.creating.wait(20)
                 return self.refusal or Reply(status=201, body=created.model_dump(mode="json"))
             case ("GET", "/runs"):
                 return Reply(body=[line().model_dump(mode="json")])
@@ -76,6 +80,8 @@ class Daemon:
                 return Reply(status=202, body=line().model_dump(mode="json"))
             case ("GET", path) if path.endswith("/log"):
                 return Reply(body=b"one\n\x1b]0;t\x07two\n", content_type="text/plain")
+            case (_, "/keys"):
+                return Reply(body={"keys": [], "variables": self.keys, "file": "/keys.toml"})
             case ("POST", "/merges"):
                 return Reply(body=merge(merged=False, reason="not safe").model_dump(mode="json"))
             case ("POST", "/gc"):
@@ -118,8 +124,10 @@ def daemon() -> Iterator[Daemon]:
         places.sockets.mkdir(parents=True)
         with scripted_api(places.api_socket, made.answer) as made.api:
             made.hold.set()
+            made.creating.set()
             yield made
             made.hold.set()
+            made.creating.set()
 
 
 @pytest.fixture
@@ -144,6 +152,8 @@ def massgend(daemon: Daemon, *arguments: str, cwd: Path | None = None, **environ
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(complaints),
     ):
+        for name in daemon.keys:
+            patch.delenv(name, raising=False)
         for name, value in {**daemon.environment, **environment}.items():
             patch.setenv(name, value)
         patch.chdir(cwd or daemon.folder)
@@ -181,7 +191,9 @@ def test_detached_it_prints_the_id_and_returns(daemon: Daemon, repo: Path) -> No
     daemon.hold.clear()
     done = massgend(daemon, *RUN_ARGUMENTS, "--json", "--detach", cwd=repo)
     assert json.loads(done.stdout)["run_id"] == RUN
-    assert f"massgend attach {RUN}" in massgend(daemon, *RUN_ARGUMENTS, "--detach", cwd=repo).stdout
+    done = massgend(daemon, *RUN_ARGUMENTS, "--detach", cwd=repo)
+    assert done.stdout == f"{RUN}\n", "alone, for $(...)"
+    assert f"massgend attach {RUN}" in done.stderr
 
 
 def test_what_the_daemon_refuses_is_one_sentence_and_code_two(daemon: Daemon, repo: Path) -> None:
@@ -202,6 +214,70 @@ def test_an_examples_repository_goes_again_when_the_run_is_refused(daemon: Daemo
     body = next(asked.body for asked in reversed(daemon.api.asked) if asked.path == "/runs")
     assert body["repository"] == str(daemon.folder / "massgend-example-bugfix")
     assert body["scripted"] is True
+
+
+CLAUDE_CODE = ("run", "make a page", "--agent", "claude-code")
+
+
+def keys_sent(daemon: Daemon) -> list[dict[str, str]]:
+    assert daemon.api is not None
+    sent = [asked.body["environment"] for asked in daemon.api.asked if asked.method == "POST" and asked.path == "/keys"]
+    daemon.api.asked.clear()
+    return sent
+
+
+def test_the_environments_keys_go_to_the_daemon_and_nowhere_else(daemon: Daemon, repo: Path) -> None:
+    mine = {"ANTHROPIC_API_KEY": "sk-canary-1", "OPENAI_API_KEY": "sk-canary-2", "OTHER_SECRET": "sk-canary-3"}
+    done = massgend(daemon, *CLAUDE_CODE, cwd=repo, **mine)
+    assert done.returncode == 0, done.stderr
+    assert "canary" not in done.stdout + done.stderr
+    assert daemon.api is not None
+    others = [asked for asked in daemon.api.asked if asked.path != "/keys"]
+    assert "canary" not in repr(others), "in no other request, path or header"
+    assert keys_sent(daemon) == [{"ANTHROPIC_API_KEY": "sk-canary-1"}], "only what the daemon names"
+
+
+def test_keys_are_handed_over_only_when_a_model_is_to_be_asked(daemon: Daemon, repo: Path) -> None:
+    key = {"ANTHROPIC_API_KEY": "sk-canary-1"}
+    scripted = repo / "scripted.yaml"
+    scripted.write_text("scripted_model: x\nagents:\n  - {name: ada, kind: claude-code}\n")
+    for arguments in (
+        RUN_ARGUMENTS,
+        (*CLAUDE_CODE, "--replay", "old.jsonl"),
+        ("run", "t", "--config", str(scripted)),
+        ("run", "--config", "@examples/claude-offline"),
+    ):
+        done = massgend(daemon, *arguments, cwd=repo, **key)
+        assert done.returncode == 0, done.stderr
+        assert keys_sent(daemon) == [], arguments
+    for arguments in (CLAUDE_CODE, (*CLAUDE_CODE, "--record", "new.jsonl")):
+        massgend(daemon, *arguments, cwd=repo, **key)
+        assert keys_sent(daemon) == [key], arguments
+    massgend(daemon, *CLAUDE_CODE, cwd=repo)
+    assert keys_sent(daemon) == [], "there is none to hand over"
+
+
+def test_no_program_is_started_with_a_key_among_its_arguments(
+    daemon: Daemon, repo: Path, terminals: list[Terminal]
+) -> None:
+    daemon.hold.clear()
+    terminal = Terminal(daemon, repo, *CLAUDE_CODE, environment={"ANTHROPIC_API_KEY": "sk-canary-1"})
+    terminals.append(terminal)
+    wait_until(lambda: asked_for(daemon, "/runs"))
+    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
+    assert any(b"claude-code" in line for line in lines)
+    assert not any(b"sk-canary-1" in line for line in lines)
+    daemon.hold.set()
+    assert terminal.ended() == 0
+    assert b"canary" not in terminal.shown
+
+
+def readable(path: Path) -> bool:
+    try:
+        path.read_bytes()
+    except OSError:
+        return False
+    return True
 
 
 def test_mistakes_start_nothing(daemon: Daemon, repo: Path) -> None:
@@ -280,13 +356,15 @@ def test_status_names_the_process_or_says_that_it_is_down(daemon: Daemon) -> Non
 class Terminal:
     """The command on a terminal of 80x24."""
 
-    def __init__(self, daemon: Daemon, cwd: Path, *arguments: str) -> None:
+    def __init__(
+        self, daemon: Daemon, cwd: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.main, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(
             [sys.executable, "-m", "cli.main", *arguments],
             cwd=cwd,
-            env=daemon.environment,
+            env={**daemon.environment, **(environment or {})},
             stdin=side,
             stdout=side,
             stderr=side,
@@ -327,6 +405,18 @@ def terminals() -> Iterator[list[Terminal]]:
         os.close(one.main)
 
 
+def asked_for(daemon: Daemon, path: str) -> bool:
+    assert daemon.api is not None
+    return any(asked.path == path for asked in daemon.api.asked)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def cancels(daemon: Daemon) -> int:
     assert daemon.api is not None
     return sum(asked.path.endswith("/cancel") for asked in daemon.api.asked)
@@ -342,6 +432,38 @@ def test_ctrl_c_once_cancels_and_shows_the_end(daemon: Daemon, repo: Path, termi
     assert cancels(daemon) == 1
     assert b"Cancelled" in terminal.shown
     assert terminal.shown.count(b"\x1b[?25l") == terminal.shown.count(b"\x1b[?25h") == 1
+
+
+@pytest.mark.parametrize("detach", [(), ("--detach",)])
+def test_ctrl_c_before_the_run_has_an_id_is_heard_and_cancels_it(
+    daemon: Daemon, repo: Path, terminals: list[Terminal], detach: tuple[str, ...]
+) -> None:
+    daemon.hold.clear()
+    daemon.creating.clear()
+    terminal = Terminal(daemon, repo, *RUN_ARGUMENTS, *detach)
+    terminals.append(terminal)
+    wait_until(lambda: asked_for(daemon, "/runs"))
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.wait_for(b"Ctrl-C was heard")
+    assert cancels(daemon) == 0, "its id is not known yet"
+    daemon.creating.set()
+    assert terminal.ended() == 130
+    assert cancels(daemon) == 1
+    assert b"goes on by itself" not in terminal.shown
+
+
+def test_leaving_before_the_daemon_answers_says_that_the_run_may_have_started(
+    daemon: Daemon, repo: Path, terminals: list[Terminal]
+) -> None:
+    daemon.creating.clear()
+    terminal = Terminal(daemon, repo, *RUN_ARGUMENTS)
+    terminals.append(terminal)
+    wait_until(lambda: asked_for(daemon, "/runs"))
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.wait_for(b"Ctrl-C was heard")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.ended() == 130
+    assert b"massgend ps" in terminal.shown
 
 
 def test_ctrl_c_twice_leaves_at_once(daemon: Daemon, repo: Path, terminals: list[Terminal]) -> None:
