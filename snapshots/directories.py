@@ -1,7 +1,7 @@
 """The `directories` store: workspaces and snapshots as plain folders, for everywhere that bind mounts work.
 
 The async face of this package: each call runs in a thread of its own limiter, and calls that touch one workspace
-take turns. Contract: snapshots/snapshot.py.
+take turns; one that was started is waited for, also by who is cancelled. Contract: snapshots/snapshot.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import anyio
-from anyio import to_thread
 
 from snapshots import disk, folders, freezing, looking, recording, records, views, workspaces
 from snapshots.errors import GitFailed, SnapshotError, SnapshotFailed
@@ -36,6 +35,7 @@ from snapshots.snapshot import (
     Workspace,
     WorkspaceId,
 )
+from snapshots.threads import to_its_end
 
 _Result = TypeVar("_Result")
 
@@ -277,6 +277,6 @@ class DirectoryStore:
     async def _in_thread(self, call: Callable[[], _Result], what: str) -> _Result:
         """Run a call in a thread; when the disk says no, say what it was that failed."""
         try:
-            return await to_thread.run_sync(call, limiter=self._limiter)
+            return await to_its_end(call, self._limiter)
         except OSError as error:
             raise SnapshotError(f"{what} failed: {error}") from error

@@ -6,6 +6,7 @@ ends, because every git command has a timeout.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from anyio import CapacityLimiter, Lock, to_thread
+from anyio import CapacityLimiter, Lock
 
 from snapshots import branches, checkouts, delivery, imports, merge
 from snapshots.repository import MergeMode, MergeReport, RepositoryReport, ReviewBranch
 from snapshots.snapshot import Base
+from snapshots.threads import to_its_end
 
 T = TypeVar("T")
 
@@ -83,9 +85,10 @@ class GitUserRepository:
             return await self._in_thread(partial(branches.discard, repository, run=run, force=force))
 
     def _alone_in(self, repository: Path) -> Lock:
-        return self._writing.setdefault(repository.resolve(), Lock())
+        # Not `resolve`: it raises for a link that leads to itself.
+        return self._writing.setdefault(Path(os.path.realpath(repository)), Lock())
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._threads)
-        return await to_thread.run_sync(call, limiter=self._limiter)
+        return await to_its_end(call, self._limiter)
