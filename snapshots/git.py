@@ -1,8 +1,9 @@
 """The one place that runs the git binary (and GitPython): argv lists, a scrubbed environment, a timeout on every call.
 
-Two profiles: `Git.ours` for the daemon's bare repositories, where nothing of any user's configuration is read, and
-`Git.users` for the user's repository, where their filters, name and line ends count, but no hook, signature or
-prompt can. Calls block: the async layer runs them in threads. It must not be pointed at an agent's `.git`.
+Two profiles: `Git.ours` for the daemon's bare repositories, where nothing of any user's configuration is read and git
+dies with the daemon, and `Git.users` for the user's repository, where their filters, name and line ends count, but no
+hook, signature or prompt can, and git finishes what it began. Calls block: the async layer runs them in threads. It
+must not be pointed at an agent's `.git`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from __future__ import annotations
 import io
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import IO, cast
 
 from snapshots.errors import GitFailed
-from snapshots.processes import converse, kill, read, wait, write
+from snapshots.processes import complaints, converse, kill, text_of, wait, write
 
 TIMEOUT_S = 300.0
 
@@ -93,6 +96,7 @@ class Git:
     environment: Mapping[str, str] = field(default_factory=dict)
     identity: Identity | None = None
     timeout_s: float = TIMEOUT_S
+    ends_with_us: bool = False
 
     @classmethod
     def ours(cls, git_dir: Path | None, *, work_tree: Path | None = None, timeout_s: float = TIMEOUT_S) -> Git:
@@ -110,6 +114,7 @@ class Git:
             settings=_QUIET + _OURS,
             environment=environment,
             timeout_s=timeout_s,
+            ends_with_us=True,
         )
 
     @classmethod
@@ -168,8 +173,11 @@ class Git:
             source = cast("IO[bytes]", stdin)
         else:
             chunks = stdin
-        with self._process(arguments, stdin=source, environment=environment) as process:
-            ended = converse(process, chunks, timeout_s or self.timeout_s)
+        with (
+            complaints() as told,
+            self._process(arguments, stdin=source, stderr=told, environment=environment) as process,
+        ):
+            ended = converse(process, chunks, told, timeout_s or self.timeout_s)
         if ended.exit_code is None:
             raise GitFailed(_shown(arguments), None, ended.stderr)
         return Finished(exit_code=ended.exit_code, stdout=ended.stdout, stderr=ended.stderr)
@@ -178,24 +186,21 @@ class Git:
         """`git arguments | git then` (in the repository `into`), no shell; standard output of the second. Raises
         GitFailed for the first that failed: the source's error is the cause, the sink's only follows from it."""
         then = tuple(then)
-        with self._process(arguments, stdin=subprocess.PIPE, environment=None) as source:
-            if source.stdin is None or source.stdout is None or source.stderr is None:
-                raise AssertionError("all three are pipes")
-            complaint: list[bytes] = []
-            threads = (
-                threading.Thread(target=write, args=(source.stdin, (stdin,)), daemon=True),
-                threading.Thread(target=read, args=(source.stderr, complaint), daemon=True),
-            )
-            for thread in threads:
-                thread.start()
+        with (
+            complaints() as told,
+            self._process(arguments, stdin=subprocess.PIPE, stderr=told, environment=None) as source,
+        ):
+            if source.stdin is None or source.stdout is None:
+                raise AssertionError("both are pipes")
+            feeder = threading.Thread(target=write, args=(source.stdin, (stdin,)), daemon=True)
+            feeder.start()
             result = into.attempt(*then, stdin=source.stdout, timeout_s=self.timeout_s)
             source.stdout.close()
             exit_code = wait(source, 10.0)
-            for thread in threads:
-                thread.join()
+            feeder.join()
             broken_by_sink = result.exit_code != 0 and exit_code == -signal.SIGPIPE
             if exit_code != 0 and not broken_by_sink:
-                raise GitFailed(_shown(arguments), exit_code, os.fsdecode(b"".join(complaint)))
+                raise GitFailed(_shown(arguments), exit_code, text_of(told))
             if result.exit_code != 0:
                 raise GitFailed(_shown(then), result.exit_code, result.stderr)
             return result.stdout
@@ -206,18 +211,20 @@ class Git:
         arguments: tuple[str | Path, ...],
         *,
         stdin: int | IO[bytes],
+        stderr: IO[bytes],
         environment: Mapping[str, str] | None,
     ) -> Iterator[subprocess.Popen[bytes]]:
         settings = (part for setting in self.settings for part in ("-c", setting))
         identity = self.identity
+        tie = _tie(shutil.which("setpriv", path=self.environment["PATH"])) if self.ends_with_us else ()
         try:
             process = subprocess.Popen(
-                ["git", *settings, *map(str, arguments)],
+                [*tie, "git", *settings, *map(str, arguments)],
                 cwd=self.directory,
                 env={**self.environment, **(environment or {})},
                 stdin=stdin,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 process_group=0,
                 user=identity.uid if identity else None,
                 group=identity.gid if identity else None,
@@ -247,6 +254,19 @@ def read_heads(repository: Path, prefix: str = "") -> dict[str, str]:
             }
     except (GitError, OSError, ValueError) as error:
         raise GitFailed(("git", "for-each-ref"), -1, f"{repository}: {error}") from error
+
+
+@cache
+def _tie(setpriv: str | None) -> tuple[str, ...]:
+    """What starts a program that ends with the thread that started it, also when the daemon is killed: else a git of
+    ours would go on writing beside the next daemon's. By SIGTERM, on which git takes its locks away. (Code of ours
+    between fork and exec could not do it: other threads may hold locks then.) Nothing where there is no such program.
+    """
+    if setpriv is None:
+        return ()
+    tie = (setpriv, "--pdeathsig", "TERM", "--")
+    known = subprocess.run([*tie, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=10.0)
+    return tie if known.returncode == 0 else ()
 
 
 def _identity(uid: int, gid: int) -> tuple[Identity, str]:

@@ -35,6 +35,7 @@ from snapshots.next_commands import (
     undo_ref_only,
 )
 from snapshots.overlap import changed_paths, overlap
+from snapshots.patience import PATIENCE_S, wait_for_index
 from snapshots.put_back import put_back
 from snapshots.repository import MergeMode, MergeReport, MergeStatus
 
@@ -53,11 +54,15 @@ def merge(
     mode: MergeMode,
     message: str,
     named_by_user: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> MergeReport:
     """See `UserRepository.merge`. Raises GitFailed when git could not be asked."""
     checked_id(run)
     try:
         checkout = open_checkout(repository)
+        concerned = mode in (MergeMode.AUTO, MergeMode.SQUASH) and into in (None, checkout.branch)
+        if concerned and wait_for_index(checkout, patience_s):
+            checkout = open_checkout(repository)
     except RepositoryRefused as refusal:
         return MergeReport(status=MergeStatus.NOT_MERGED, reason=str(refusal))
     if not checkout.has(commit):
@@ -150,9 +155,12 @@ def _merge(request: Request) -> MergeReport:
     if request.before is not None and request.uncommitted_on is None:
         _save(request)
     refusal = _apply_here(request, result, after) if request.here else _apply_to_ref(request, after)
-    if refusal is not None:
-        return request.not_merged(refusal, _to_do(request))
-    return _merged(request, result, after)
+    if refusal is None:
+        return _merged(request, result, after)
+    now = checkout.commit_of(f"refs/heads/{request.branch}")
+    if now not in (None, request.before) and is_in(checkout, run=request.run, commit=request.commit, branch=str(now)):
+        return _up_to_date(replace(request, before=now))  # another call was a moment faster
+    return request.not_merged(refusal, _to_do(request))
 
 
 def _resumed(request: Request) -> Request:

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO
 
@@ -21,43 +21,51 @@ class Ended:
     stderr: str
 
 
-def converse(process: subprocess.Popen[bytes], chunks: Iterable[bytes], timeout_s: float) -> Ended:
-    """Feed and drain a process without a deadlock: chunks may come from files, output may be long."""
+@contextmanager
+def complaints() -> Iterator[IO[bytes]]:
+    """A place in memory for what a process says on stderr. Not a pipe: one that outlives us, or a filter that it
+    runs, would die of SIGPIPE at its next word, in the middle of a checkout."""
+    with open(os.memfd_create("stderr"), "w+b", buffering=0) as place:
+        yield place
+
+
+def text_of(place: IO[bytes]) -> str:
+    """Valid UTF-8, whatever the process said."""
+    place.seek(0)
+    return place.read().decode("utf-8", "backslashreplace")
+
+
+def converse(process: subprocess.Popen[bytes], chunks: Iterable[bytes], told: IO[bytes], timeout_s: float) -> Ended:
+    """Feed and drain a process without a deadlock: chunks may come from files, output may be long. `told`: its stderr,
+    made by `complaints`."""
     late = threading.Event()
 
     def end() -> None:
         late.set()
         kill(process)
 
-    if process.stdout is None or process.stderr is None:
-        raise AssertionError("both are pipes")
+    if process.stdout is None:
+        raise AssertionError("it is a pipe")
     stdout: list[bytes] = []
-    stderr: list[bytes] = []
-    readers = (
-        threading.Thread(target=read, args=(process.stdout, stdout), daemon=True),
-        threading.Thread(target=read, args=(process.stderr, stderr), daemon=True),
-    )
+    reader = threading.Thread(target=read, args=(process.stdout, stdout), daemon=True)
     timer = threading.Timer(timeout_s, end)
     timer.daemon = True
     timer.start()
-    for reader in readers:
-        reader.start()
+    reader.start()
     try:
         if process.stdin is not None:
             write(process.stdin, chunks)
-        for reader in readers:
-            reader.join()
+        reader.join()
         timer.cancel()
         exit_code = process.wait()
     finally:
         timer.cancel()
         kill(process)
-        for reader in readers:
-            reader.join()
+        reader.join()
     return Ended(
         exit_code=None if late.is_set() else exit_code,
         stdout=b"".join(stdout),
-        stderr=os.fsdecode(b"".join(stderr)),
+        stderr=text_of(told),
     )
 
 

@@ -103,7 +103,8 @@ class UserRepository(Protocol):
         named_by_user: bool = False,
     ) -> MergeReport:
         """Bring `commit` (already in the repository) into branch `into` (None: the branch checked out), as
-        docs/workspaces.md says. A refusal is a value. Idempotent: a merge that is in already is UP_TO_DATE.
+        docs/workspaces.md says. A refusal is a value. Idempotent: a merge that is in already is UP_TO_DATE, also one
+        that a killed daemon's git finished alone: a git that holds the index lock is waited for, about a minute.
 
         An `into` that no working tree has checked out is moved only when the user named it just now
         (`named_by_user`); else they have moved away since the run started, and nothing is touched.

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, Lock
 
-from snapshots import branches, checkouts, delivery, imports, merge
+from snapshots import branches, checkouts, delivery, imports, merge, patience
 from snapshots.repository import MergeMode, MergeReport, RepositoryReport, ReviewBranch
 from snapshots.snapshot import Base
 from snapshots.threads import to_its_end
@@ -25,10 +25,21 @@ T = TypeVar("T")
 
 
 class GitUserRepository:
-    """`UserRepository` with real git. `state`: our folder, which holds `repos/`. Keeps nothing in memory."""
+    """`UserRepository` with real git. `state`: our folder, which holds `repos/`. Keeps nothing in memory.
 
-    def __init__(self, state: Path, *, threads: int = 4, clock: Callable[[], float] = time.time) -> None:
+    `patience_s`: how long a merge waits for another git that has the index locked.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        *,
+        threads: int = 4,
+        clock: Callable[[], float] = time.time,
+        patience_s: float = patience.PATIENCE_S,
+    ) -> None:
         self._repos = state / "repos"
+        self._patience_s = patience_s
         self._clock = clock
         self._threads = threads
         self._limiter: CapacityLimiter | None = None
@@ -70,6 +81,7 @@ class GitUserRepository:
             mode=mode,
             message=message,
             named_by_user=named_by_user,
+            patience_s=self._patience_s,
         )
         async with self._alone_in(repository):
             return await self._in_thread(call)
