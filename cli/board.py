@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cli.text import clean
+from cli.usage import tokens_in, total_cost
 from massgend.api.schemas import Activity, RunView
 from massgend.domain.facts import (
     AgentInterrupted,
@@ -21,6 +22,7 @@ from massgend.domain.facts import (
     TurnBegan,
     TurnFailed,
     TurnRequested,
+    UsageUpdated,
     VoteCast,
 )
 from massgend.domain.facts import Fact as _Fact
@@ -35,8 +37,16 @@ AT_WORK = frozenset({"starting", "working", "stopping", "saving"})
 
 
 @dataclass(frozen=True, kw_only=True)
+class Used:
+    """`cost_usd` None: unknown."""
+
+    tokens: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentRow:
-    """`since`: when its turn began, None when it is in none."""
+    """`since`: when its turn began, None when it is in none. `used` None: it asked no model yet."""
 
     name: str
     state: str = "waiting"
@@ -44,6 +54,7 @@ class AgentRow:
     doing: str = ""
     changed_files: int | None = None
     since: float | None = None
+    used: Used | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +67,14 @@ class Board:
     scripted: bool = False
     answer_limit: int | None = None
     rows: dict[str, AgentRow] = field(default_factory=dict)
+
+    @property
+    def used(self) -> Used | None:
+        """By all agents."""
+        each = [row.used for row in self.rows.values() if row.used is not None]
+        if not each:
+            return None
+        return Used(tokens=sum(one.tokens for one in each), cost_usd=total_cost(one.cost_usd for one in each))
 
     def after(self, event: _Fact | Activity | RunView) -> Board:
         match event:
@@ -105,6 +124,9 @@ class Board:
             case TurnFailed():
                 state = "out" if event.retry_in_s is None else "retrying"
                 return self._row(event.agent, state=state, doing=clean(event.reason), since=None)
+            case UsageUpdated() if event.usage.calls:
+                tokens = tokens_in(event.usage) + event.usage.output_tokens
+                return self._row(event.agent, used=Used(tokens=tokens, cost_usd=event.cost_usd))
             case AgentRetired():
                 return self._row(event.agent, state="out", doing=clean(event.reason), since=None)
             case _:

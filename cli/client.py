@@ -15,7 +15,7 @@ import httpx
 from httpx_sse import SSEError, connect_sse
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from cli.errors import CliError, DaemonDown, Refused
+from cli.errors import CliError, DaemonDown, Misuse, Refused
 from cli.text import clean
 from massgend.api.schemas import (
     Created,
@@ -217,6 +217,8 @@ def _part(name: str) -> str:
     """A name as one part of a path; whatever the user typed cannot become another route."""
     from urllib.parse import quote
 
+    if not name.strip():
+        raise Misuse("which run? massgend ps lists them")
     quoted = quote(name, safe="")
     return quoted if quoted.strip(".") else "%2E"
 

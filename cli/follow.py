@@ -1,7 +1,7 @@
 """Follows a run to its end: shows its events, and turns Ctrl-C into a cancel that keeps the work.
 
-Ctrl-C once cancels and goes on showing, also when it comes before the run has an id; twice leaves at once. SIGTERM and SIGHUP (the terminal went away) leave, and
-the run goes on in the daemon.
+Ctrl-C once cancels and goes on showing, also when it comes before the run has an id; twice leaves at once. SIGTERM and
+SIGHUP (the terminal went away) leave, and the run goes on in the daemon.
 """
 
 from __future__ import annotations

@@ -108,14 +108,12 @@ def find_run(git: Git, prefix: str) -> RunBranches:
 
 
 def find_agent(run: RunBranches, agent: str | None) -> str:
-    """The name of the branch for one agent; without a name the winner's, or the only one's. Raises Misuse."""
+    """The name of the branch for one agent; without a name the winner's, never another's. Raises Misuse."""
     base = f"massgend/{run.run_id}/"
     if agent == "winner" or (agent is None and run.winner is not None):
         if run.winner is None:
             raise Misuse(f"run {run.run_id} has no winner; its agents: {', '.join(run.agents)}")
         return f"{base}winner"
-    if agent is None and len(run.agents) == 1:
-        agent = next(iter(run.agents))
     if agent is None:
         raise Misuse(f"run {run.run_id} has no winner: name one of its agents: {', '.join(run.agents)}")
     if agent not in run.agents:

@@ -6,10 +6,13 @@ from rich.text import Text
 
 from cli.board import AT_WORK, AgentRow, Board
 from cli.story import Line, Tone
-from cli.text import clip, pad, shown_duration
+from cli.text import clip, pad, shown_cost, shown_duration, shown_tokens
 
 STATE_CELLS = 9
 MAX_NAME_CELLS = 14
+USED_CELLS = 14
+WIDE = 100
+"""From here on there is room for what each agent has used; the heading always has the sum."""
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _TONES = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.GOOD: "green", Tone.CAREFUL: "yellow", Tone.BAD: "red"}
@@ -56,7 +59,8 @@ def frame(board: Board, *, now: float, width: int, height: int) -> list[Text]:
 def _heading(board: Board, now: float, cells: int) -> Text:
     elapsed = shown_duration(now - board.began) if board.began is not None else "0:00"
     scripted = "  scripted agents" if board.scripted else ""
-    left = f"run {board.run_id}  {board.state}  {elapsed}{scripted}"
+    used = f"  {shown_tokens(board.used.tokens)} tokens, {shown_cost(board.used.cost_usd)}" if board.used else ""
+    left = f"run {board.run_id}  {board.state}  {elapsed}{scripted}{used}"
     right = "Ctrl-C cancels" if board.state in ("preparing", "running") else ""
     gap = cells - len(left) - len(right)
     text = Text(clip(left, cells), style="bold")
@@ -71,7 +75,8 @@ def _row(board: Board, row: AgentRow, now: float, cells: int) -> Text:
     answers = f"{row.answers}{limit}"
     files = f"{row.changed_files} changed" if row.changed_files else ""
     elapsed = shown_duration(now - row.since) if row.since is not None else ""
-    right = f"  {files:>11}  {elapsed:>6}"
+    used = f"  {_used(row):>{USED_CELLS}}" if board.used is not None and cells >= WIDE else ""
+    right = f"{used}  {files:>11}  {elapsed:>6}"
     text = Text()
     text.append(pad(row.name, _name_cells(board)), style=_colour(board, row.name))
     text.append("  " + pad(row.state, STATE_CELLS), style=_STATES.get(row.state, "dim"))
@@ -85,6 +90,13 @@ def _row(board: Board, row: AgentRow, now: float, cells: int) -> Text:
         text.append(right, style="dim")
     text.truncate(cells)
     return text
+
+
+def _used(row: AgentRow) -> str:
+    if row.used is None:
+        return ""
+    cost = "" if row.used.cost_usd is None else f" {shown_cost(row.used.cost_usd)}"
+    return f"{shown_tokens(row.used.tokens)}{cost}"
 
 
 def _name_cells(board: Board) -> int:

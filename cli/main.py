@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from cli.commands.daemon import doctor, down, status, up
 from cli.commands.dev import dev
@@ -24,9 +25,18 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
 )
+
+
+class _Command(TyperCommand):
+    """Typer writes a required argument as {RUN}."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+
 for _command in (run, attach, ps, show, logs, diff, merge, cancel, gc, up, down, status, setup, doctor):
-    app.command()(_command)
-app.add_typer(dev, name="dev")
+    app.command(cls=_Command)(_command)
+app.add_typer(dev, name="dev", hidden=True)
 
 # Not exported by every version of typer; the base of what it exports.
 _UsageError = typer.BadParameter.__mro__[1]
@@ -46,7 +56,7 @@ def massgend(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Several coding agents on one task, each in its own sandbox; the best answer is merged."""
+    """Several sandboxed coding agents on one task; the best answer is merged."""
 
 
 def main() -> None:

@@ -1,25 +1,20 @@
-"""How a run ended, for people: the answers, the votes and why, branches, merge, and what to type next. PURE.
-
-Commands stand on lines of their own, unclipped, so that they can be copied.
-"""
+"""How a run ended, for people: the answers, the votes and why, what was used, branches, the merge. PURE."""
 
 from __future__ import annotations
 
-import shlex
-import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 from rich.text import Text
 
+from cli.layout import INDENT, MAX_WIDTH, listed, paragraph
+from cli.next_steps import merge_commands
 from cli.text import clean, clean_line, clip, first_line, pad, plural, shown_age
+from cli.usage import usage_report
 from massgend.api.schemas import AnswerView, MergeView, RunView
 from massgend.domain.run import Status
 
-MAX_WIDTH = 100
 MAX_STAT_LINES = 8
-INDENT = 10
+MAX_ABOUT_LINES = 6
 
 _HEADS = {
     Status.PREPARING: ("Being prepared", "bold"),
@@ -32,29 +27,16 @@ _HEADS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where the user stands: the folder, and the repository around it."""
-
-    folder: Path
-    repository: Path | None
-
-    def name_of(self, repository: Path) -> str:
-        """What to type for a repository, short; empty for the one around."""
-        if repository == self.repository:
-            return ""
-        below = repository.is_relative_to(self.folder)
-        return shlex.quote(str(repository.relative_to(self.folder) if below else repository))
-
-
 def report(view: RunView, *, width: int) -> list[Text]:
     """How it ended. What to type next is `next_steps`."""
     width = min(width, MAX_WIDTH)
     return [
         *_head(view, width),
         *_answers(view, width),
+        *_about(view, width),
         *_votes(view, width),
         *_evidence(view, width),
+        *usage_report(view.agents, width),
         *_branches(view, width),
         *_changes(view, width),
         *_warnings(view, width),
@@ -64,8 +46,8 @@ def report(view: RunView, *, width: int) -> list[Text]:
 def agents_report(view: RunView, *, width: int, now: float) -> list[Text]:
     """`massgend show`: the task, and where each agent stands."""
     width = min(width, MAX_WIDTH)
-    lines = [*_paragraph("Run", f"{view.run_id}, asked for {shown_age(now - view.requested_at)} ago", width)]
-    lines += _paragraph("Task", clip(first_line(view.task), 3 * (width - INDENT)), width)
+    lines = [*paragraph("Run", f"{view.run_id}, asked for {shown_age(now - view.requested_at)} ago", width)]
+    lines += paragraph("Task", clip(first_line(view.task), 3 * (width - INDENT)), width)
     for number, agent in enumerate(view.agents):
         kind = agent.kind + (f":{agent.model}" if agent.model else "")
         said = f"{agent.name} ({kind})  {agent.phase}, turn {agent.turn}, {plural(agent.answers, 'answer')}"
@@ -82,26 +64,13 @@ def _head(view: RunView, width: int) -> Iterator[Text]:
         word += " (scripted agents)"
     said = view.merge.reason if view.status is Status.DELIVERED and view.merge else view.reason
     yield Text()
-    yield from _paragraph(word, clean(said), width, style=style)
+    yield from paragraph(word, clean(said), width, style=style)
     if view.status is not Status.RUNNING and view.merge is not None and clean(said) != clean(view.reason):
-        yield from _paragraph("Why", clean(view.reason), width)
+        yield from paragraph("Why", clean(view.reason), width)
     elif view.status is Status.DECIDED and view.merge is not None:
-        yield from _paragraph("Merge", clean(view.merge.reason), width)
-
-
-def _paragraph(head: str, said: str, width: int, *, style: str = "bold") -> Iterator[Text]:
-    """`Head      text`, wrapped with its lines under each other; a long head stands as the sentence's beginning."""
-    if len(head) < INDENT:
-        lines = textwrap.wrap(said, max(20, width - INDENT), break_long_words=False, break_on_hyphens=False) or [""]
-        yield Text.assemble((pad(head, INDENT), style), lines[0])
-        yield from (Text(" " * INDENT + line) for line in lines[1:])
-        return
-    whole = textwrap.wrap(f"{head}: {said}", width, break_long_words=False, break_on_hyphens=False)
-    for number, line in enumerate(whole):
-        text = Text(line)
-        if number == 0:
-            text.stylize(style, 0, len(head) + 1)
-        yield text
+        yield from paragraph("Merge", clean(view.merge.reason), width)
+    if view.presentation is not None:
+        yield from paragraph("Last turn", clean(view.presentation), width)
 
 
 def _newest(view: RunView) -> list[AnswerView]:
@@ -132,6 +101,13 @@ def _answers(view: RunView, width: int) -> Iterator[Text]:
         row += f"{pad(_checks(view, one), checks)}  " if checks else ""
         row += f"{one.changed_files:>5}  {first_line(one.summary)}"
         yield Text(clip(row, width), style="bold" if won else "")
+
+
+def _about(view: RunView, width: int) -> Iterator[Text]:
+    """What the snapshots of the listed answers lack."""
+    said = [f"{one.agent}.{one.number}: {clean(about)}" for one in _newest(view) for about in one.about]
+    shown = said if len(said) <= MAX_ABOUT_LINES else [*said[: MAX_ABOUT_LINES - 1], f"and {len(said) - 5} more"]
+    yield from listed("About", shown, width, style="dim")
 
 
 def _checks(view: RunView, answer: AnswerView) -> str:
@@ -173,7 +149,7 @@ def _branches(view: RunView, width: int) -> Iterator[Text]:
     if not names:
         return
     yield Text()
-    yield from _paragraph("Branches", " ".join(map(clean, names)), width)
+    yield from paragraph("Branches", " ".join(map(clean, names)), width)
 
 
 def _changes(view: RunView, width: int) -> Iterator[Text]:
@@ -194,11 +170,11 @@ def _warnings(view: RunView, width: int) -> Iterator[Text]:
         yield from _risky(view.merge, width)
     for agent in view.agents:
         if agent.last_failure and view.status in (Status.FAILED, Status.NO_RESULT):
-            yield from _paragraph("Failure", f"{agent.name}: {first_line(agent.last_failure)}", width, style="bold red")
+            yield from paragraph("Failure", f"{agent.name}: {first_line(agent.last_failure)}", width, style="bold red")
     for trouble in view.trouble:
-        yield from _paragraph("Trouble", clean(trouble), width, style="bold red")
+        yield from paragraph("Trouble", clean(trouble), width, style="bold red")
     for warning in view.warnings:
-        yield from _paragraph("Note", clean(warning), width, style="bold yellow")
+        yield from paragraph("Note", clean(warning), width, style="bold yellow")
 
 
 def _risky(merge: MergeView, width: int) -> Iterator[Text]:
@@ -207,57 +183,17 @@ def _risky(merge: MergeView, width: int) -> Iterator[Text]:
     brings = "brought" if merge.merged else "would bring"
     files = ", ".join(clean(path) for path in merge.risky[:6]) + (" ..." if len(merge.risky) > 6 else "")
     said = f"it {brings} files that can run code on your side; look at them first: {files}"
-    yield from _paragraph("Careful", said, width, style="bold yellow")
-
-
-def next_steps(view: RunView, *, width: int, place: Place) -> Iterator[Text]:
-    """Commands to copy."""
-    steps = [*_to_look(view, place)]
-    if steps or (view.merge is not None and view.merge.commands):
-        yield Text()
-    for number, (command, why) in enumerate(steps):
-        head = pad("Next" if number == 0 else "", INDENT)
-        note = f"  # {why}"
-        fits = INDENT + len(command) + len(note) <= width
-        yield Text.assemble((head, "bold"), (command, "cyan"), (note if fits else "", "dim"))
-    if view.merge is not None:
-        yield from _commands("Undo" if view.merge.merged else "By hand", view.merge)
-
-
-def _to_look(view: RunView, place: Place) -> Iterator[tuple[str, str]]:
-    run = view.run_id
-    if view.status in (Status.PREPARING, Status.RUNNING):
-        yield f"massgend attach {run}", "follow it"
-        return
-    if view.repository is None or not view.branches:
-        if view.agents and view.status is not Status.DELIVERED:
-            yield f"massgend logs {run} {view.agents[0].name}", "what it said"
-        return
-    path = place.name_of(view.repository)
-    option = f" --repo {path}" if path else ""
-    git = f"git -C {path}" if path else "git"
-    others = [agent for agent in view.branches if agent not in ("winner", view.winner)]
-    if view.winner is not None:
-        yield f"massgend diff {run}{option}", "what it changed"
-    if others:
-        yield f"massgend diff {run} {others[0]}{option}", "what another one changed"
-        yield f"{git} switch {clean(view.branches[others[0]])}", "try that one"
-        yield f"massgend merge {run} {others[0]}{option}", "take it"
-
-
-def _commands(head: str, merge: MergeView) -> Iterator[Text]:
-    for number, command in enumerate(merge.commands):
-        yield Text.assemble((pad(head if number == 0 else "", INDENT), "bold"), (clean(command), "cyan"))
+    yield from paragraph("Careful", said, width, style="bold yellow")
 
 
 def merge_report(merge: MergeView, *, width: int) -> list[Text]:
     """What came of `massgend merge`."""
-    lines = list(_paragraph("Merged" if merge.merged else "Not merged", clean(merge.reason), min(width, MAX_WIDTH)))
+    lines = list(paragraph("Merged" if merge.merged else "Not merged", clean(merge.reason), min(width, MAX_WIDTH)))
     if merge.conflicts:
         paths = ", ".join(clean(path) for path in merge.conflicts[:8]) + (" ..." if len(merge.conflicts) > 8 else "")
-        lines += _paragraph("Conflicts", paths, width)
+        lines += paragraph("Conflicts", paths, width)
     stat = (clean_line(one).strip() for one in merge.stat[-MAX_STAT_LINES:])
     lines += [Text(" " * INDENT + clip(one, width - INDENT)) for one in stat]
     lines += _risky(merge, min(width, MAX_WIDTH))
-    lines += _commands("Undo" if merge.merged else "By hand", merge)
+    lines += merge_commands(merge)
     return lines

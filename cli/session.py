@@ -10,7 +10,7 @@ from pathlib import Path
 from cli.client import Client
 from cli.daemon import connect, ensure_running, places
 from cli.git import find_root
-from cli.report import Place
+from cli.next_steps import Place
 from cli.screens import say
 from cli.version import own_version
 from massgend.api.schemas import KeysOffer

@@ -58,7 +58,10 @@ def tell(fact: Fact) -> tuple[Line, ...]:
     match fact:
         case RunCreated() | RunStarted() | ClosingBegan() | RunDecided() | RunDelivered() | RunRecovered() | RunEnded():
             return _of_run(fact)
-        case AnswerAccepted() | AnswerRefused() | AnswerChecked() | VoteCast():
+        case AnswerAccepted():
+            lacks = (Line(at=fact.at, agent=fact.agent, text=clean(one), tone=Tone.QUIET) for one in fact.about)
+            return (_of_decision(fact), *lacks)
+        case AnswerRefused() | AnswerChecked() | VoteCast():
             return (_of_decision(fact),)
         case TurnRequested():
             return _of_turn(fact)

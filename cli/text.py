@@ -89,3 +89,17 @@ def shown_size(size: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} GiB"
+
+
+def shown_tokens(count: int) -> str:
+    """`950`, `12.2k`, `3.4M`."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
+
+
+def shown_cost(usd: float | None) -> str:
+    """None: a call had no known price."""
+    if usd is None:
+        return "cost unknown"
+    return "<$0.01" if 0 < usd < 0.01 else f"${usd:.2f}"

@@ -61,7 +61,8 @@ def show(run_id: RunId, json: Json = False) -> None:
       massgend show 3f2a
       massgend show 3f2a --json | jq .tally
     """
-    from cli.report import agents_report, next_steps, report
+    from cli.next_steps import next_steps
+    from cli.report import agents_report, report
     from cli.screens import print_lines, terminal
     from cli.session import opened, user_place
 
@@ -95,16 +96,20 @@ def cancel(run_id: RunId) -> None:
 
 
 def gc(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN...", help="Default: all that ended.")] = None,
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Default: all that ended.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be deleted.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also work that no branch holds.")] = False,
     json: Json = False,
 ) -> None:
-    """Free the disk of ended runs: workspaces and snapshots; branches stay.
+    """Free the disk of ended runs: they are forgotten; branches stay.
+
+    Goes: the run's workspaces, snapshots and logs, and its record: ps, show and
+    logs no longer know it; diff and merge still do, from its branches. Stays:
+    every branch, what was merged, and work that no branch holds (--force).
 
     Shows what it would delete, and asks on a terminal; elsewhere nothing is
-    deleted without --yes. Work that no branch holds stays unless --force.
+    deleted without --yes.
 
     \b
     Examples:

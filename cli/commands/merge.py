@@ -50,12 +50,14 @@ def merge(
     into: Annotated[str | None, typer.Option(metavar="BRANCH", help="Default: the branch that is checked out.")] = None,
     mode: Annotated[str, typer.Option(metavar="MODE", help="auto or squash.")] = "auto",
     repo: Repo = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Also an answer that fails a check.")] = False,
     json: Annotated[bool, typer.Option("--json", help="What came of it as JSON.")] = False,
 ) -> None:
     """Merge an agent's work into your branch, if that is safe.
 
-    Uncommitted work of yours is never touched. Exit code 4: nothing was merged,
-    and the commands to do it by hand are printed.
+    Uncommitted work of yours is never touched. An answer that fails a required
+    check is merged only when you say so: on a terminal you are asked. Exit code
+    4: nothing was merged, and the commands to do it by hand are printed.
 
     \b
     Examples:
@@ -81,12 +83,44 @@ def merge(
         mode=MergeMode(mode),
     )
     with opened() as client:
+        if not yes:
+            _doubts(client, run.run_id, name, may_ask=not json)
         merged = client.merge(request)
     if json:
         print(merged.model_dump_json())
     else:
         _print(merged)
     raise typer.Exit(_exit_code(merged))
+
+
+def _doubts(client: Client, run_id: str, name: str, *, may_ask: bool) -> None:
+    """The user's word for what fails a required check, as far as the daemon knows the run. Raises Misuse, Exit."""
+    import sys
+
+    from cli.errors import Exit, Misuse, Refused
+    from cli.next_steps import failed_checks, newest_answer
+    from cli.screens import say
+    from massgend.domain.run import WINNER
+
+    try:
+        view = client.run(run_id)
+    except Refused:
+        return
+    agent = view.winner if name == WINNER else name
+    newest = newest_answer(view, agent or "")
+    if agent is None or newest is None:
+        say(f"Note: {name} has handed in no answer; its branch holds unfinished work.")
+        return
+    number = view.winner_answer if name == WINNER and view.winner_answer is not None else newest.number
+    failed = failed_checks(view, agent, number)
+    if not failed:
+        return
+    doubt = f"{agent}'s answer {number} fails the check{'s' if len(failed) > 1 else ''} {', '.join(failed)}"
+    if not (may_ask and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Misuse(f"{doubt}: --yes merges it all the same")
+    if not typer.confirm(f"{doubt}. Merge it all the same?", default=False):
+        print("Nothing was merged.")
+        raise typer.Exit(Exit.NO_RESULT)
 
 
 def ask_and_merge(client: Client, view: RunView) -> None:

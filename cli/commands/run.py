@@ -197,7 +197,8 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
         raise
     if json:
         raise typer.Exit(exit_code(view, interrupted=interrupts.asked))
-    from cli.report import next_steps, report
+    from cli.next_steps import next_steps
+    from cli.report import report
     from cli.session import user_place
 
     print_lines(report(view, width=console.width), console)

@@ -13,10 +13,12 @@ PROVIDER = "anthropic"
 
 
 def setup(
-    provider: Annotated[str, typer.Argument(help="Whose key: anthropic, openai, gemini ...")] = PROVIDER,
+    provider: Annotated[
+        str, typer.Argument(metavar="PROVIDER", help="Whose key: anthropic, openai, gemini ...")
+    ] = PROVIDER,
     check: Annotated[bool, typer.Option("--test", help="Only test the key that is there.")] = False,
 ) -> None:
-    """Give massgend a model provider's key, test it, and see where keys lie.
+    """Give massgend a provider's key, test it, and see where keys lie.
 
     Keys stay in the daemon; no sandbox ever holds one. Those in your
     environment (ANTHROPIC_API_KEY ...) are used by `massgend run` without this.

@@ -10,10 +10,12 @@ from massgend.api.schemas import (
     AnswerView,
     CheckView,
     Health,
+    HostView,
     LimitsConfig,
     MergeView,
     RunView,
     TallyView,
+    UsageView,
     VoteView,
 )
 from massgend.domain.run import DecidedBy, Phase, Status
@@ -62,6 +64,24 @@ def merge(**changes: Any) -> MergeView:
     return made.model_copy(update=changes)
 
 
+def usage(**changes: Any) -> UsageView:
+    made = UsageView(
+        calls=3,
+        input_tokens=1_000,
+        cache_write_tokens=200,
+        cache_write_1h_tokens=34,
+        cache_read_tokens=11_000,
+        output_tokens=950,
+        cost_usd=0.1234,
+        hosts=(),
+    )
+    return made.model_copy(update=changes)
+
+
+def host(name: str, *, refused: bool = False, requests: int = 1) -> HostView:
+    return HostView(host=name, port=443, refused=refused, requests=requests, size_bytes=0 if refused else 2048)
+
+
 def view(**changes: Any) -> RunView:
     """ada and bob answered, bob won with both votes, it was merged."""
     agents = tuple(
@@ -106,7 +126,7 @@ def view(**changes: Any) -> RunView:
             check("ada", passed=False),
             check("bob", passed=True),
         ),
-        branches={"ada": f"massgend/{RUN}/ada", "bob": f"massgend/{RUN}/bob"},
+        branches={name: f"massgend/{RUN}/{name}" for name in ("ada", "bob", "winner")},
         merge=merge(),
         presentation=None,
         agents=agents,

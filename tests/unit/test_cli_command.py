@@ -33,7 +33,8 @@ from tests.support.scripted_api import Asked, Reply, ScriptedApi, problem, scrip
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = (
-    *("run", "attach", "ps", "show", "logs", "diff", "merge", "cancel", "gc", "up", "down", "status", "doctor"),
+    *("run", "attach", "ps", "show", "logs", "diff", "merge", "cancel", "gc", "up", "down", "status", "setup"),
+    *("doctor", "dev model"),
 )
 
 
@@ -133,7 +134,8 @@ def daemon() -> Iterator[Daemon]:
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
     made = git_repos.plain(tmp_path / "repo")
-    made.git("branch", f"massgend/{RUN}/winner")
+    for name in ("ada", "bob", "winner"):
+        made.git("branch", f"massgend/{RUN}/{name}")
     return made.path
 
 
@@ -327,6 +329,57 @@ def test_a_merge_that_could_not_be_done_is_code_four_with_the_commands(daemon: D
         "into": None,
         "mode": "auto",
     }
+
+
+def merges(daemon: Daemon) -> int:
+    assert daemon.api is not None
+    return sum(asked.path == "/merges" for asked in daemon.api.asked)
+
+
+@pytest.mark.parametrize("command", ["merge", "diff"])
+def test_without_a_winner_no_agent_is_taken_silently(daemon: Daemon, repo: Path, command: str) -> None:
+    git_repos.Repository(path=repo).git("branch", "-D", f"massgend/{RUN}/winner", f"massgend/{RUN}/bob")
+    done = massgend(daemon, command, RUN, cwd=repo)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"massgend: run {RUN} has no winner: name one of its agents: ada\n"
+    assert merges(daemon) == 0
+
+
+def test_an_answer_that_fails_a_check_is_not_merged_unless_told(daemon: Daemon, repo: Path) -> None:
+    done = massgend(daemon, "merge", RUN, "ada", cwd=repo)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "massgend: ada's answer 1 fails the check unit: --yes merges it all the same\n"
+    assert merges(daemon) == 0
+    assert massgend(daemon, "merge", RUN, "ada", "--yes", cwd=repo).returncode == 4
+    assert massgend(daemon, "merge", RUN, "bob", cwd=repo).returncode == 4
+    assert merges(daemon) == 2
+    daemon.result["checks"][1] |= {"passed": False, "exit_code": 1}
+    assert massgend(daemon, "merge", RUN, cwd=repo).returncode == 2, "also when it is the winner"
+
+
+def test_a_merge_of_a_run_that_the_daemon_forgot_needs_no_word(daemon: Daemon, repo: Path) -> None:
+    git = git_repos.Repository(path=repo)
+    git.git("branch", "massgend/old4711/ada")
+    assert massgend(daemon, "merge", "old4711", "ada", cwd=repo).returncode == 4
+
+
+def test_unfinished_work_is_merged_with_a_note(daemon: Daemon, repo: Path) -> None:
+    daemon.result |= {"answers": [], "winner": None, "winner_answer": None, "tally": [], "votes": [], "checks": []}
+    done = massgend(daemon, "merge", RUN, "ada", cwd=repo)
+    assert done.returncode == 4
+    assert "ada has handed in no answer" in done.stderr
+
+
+@pytest.mark.parametrize(("word", "code"), [(b"n\n", 1), (b"y\n", 4)])
+def test_on_a_terminal_the_merge_of_an_answer_that_fails_is_asked_for(
+    daemon: Daemon, repo: Path, terminals: list[Terminal], word: bytes, code: int
+) -> None:
+    terminal = Terminal(daemon, repo, "merge", RUN, "ada")
+    terminals.append(terminal)
+    terminal.wait_for(b"ada's answer 1 fails the check unit. Merge it all the same? [y/N]")
+    os.write(terminal.main, word)
+    assert terminal.ended() == code
+    assert merges(daemon) == (1 if code == 4 else 0)
 
 
 def test_gc_deletes_nothing_unless_told(daemon: Daemon) -> None:
@@ -547,11 +600,30 @@ def test_the_top_help_fits_a_terminal_and_every_command_has_examples(daemon: Dae
     assert max(map(len, top)) <= 80
     assert not any("..." in line and "ARGS" not in line for line in top), "a summary is cut off"
     for command in COMMANDS:
-        said = massgend(daemon, command, "--help").stdout
+        said = massgend(daemon, *command.split(), "--help").stdout
         assert "Example" in said, command
         assert f"massgend {command}" in said, command
     for code in ("0  ", "1  ", "2  ", "3  ", "4  ", "130  "):
         assert f"\n    {code}" in massgend(daemon, "run", "--help").stdout
+
+
+def test_usage_lines_are_written_as_everybody_writes_them(daemon: Daemon) -> None:
+    usages = [massgend(daemon, *command.split(), "--help").stdout.splitlines()[0] for command in COMMANDS]
+    assert not [usage for usage in usages if set("{}") & set(usage) or "......" in usage or "...]..." in usage]
+    assert "Usage: massgend show [OPTIONS] RUN" in usages
+    assert "Usage: massgend gc [OPTIONS] [RUN]..." in usages
+
+
+def test_gc_says_that_the_record_goes_too(daemon: Daemon) -> None:
+    said = " ".join(massgend(daemon, "gc", "--help").stdout.split())
+    assert "and its record" in said
+    assert "Stays: every branch" in said
+
+
+def test_a_run_without_a_name_is_told_at_once(daemon: Daemon) -> None:
+    for arguments in (("show", ""), ("cancel", " "), ("attach", ""), ("logs", "")):
+        done = massgend(daemon, *arguments)
+        assert (done.returncode, done.stderr) == (2, "massgend: which run? massgend ps lists them\n"), arguments
 
 
 def test_starting_loads_nothing_heavy() -> None:

@@ -47,7 +47,8 @@ def test_an_agent_is_the_winner_or_the_only_one_unless_named(repo: Repository) -
     git = Git(repo.path)
     assert find_agent(find_run(git, "aa11"), None) == "massgend/aa11/winner"
     assert find_agent(find_run(git, "aa11"), "ada") == "massgend/aa11/ada"
-    assert find_agent(find_run(git, "aa22"), None) == "massgend/aa22/solo"
+    with pytest.raises(Misuse, match="no winner: name one of its agents: solo"):
+        find_agent(find_run(git, "aa22"), None)
     with pytest.raises(Misuse, match="its agents: ada, bob"):
         find_agent(find_run(git, "aa11"), "zed")
     repo.git("branch", "-D", "massgend/aa11/winner")

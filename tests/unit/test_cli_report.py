@@ -8,10 +8,11 @@ import pytest
 
 from cli.errors import Exit
 from cli.follow import exit_code
-from cli.report import Place, merge_report, next_steps, report
+from cli.next_steps import Place, next_steps
+from cli.report import merge_report, report
 from massgend.api.schemas import RunView
 from massgend.domain.run import Status
-from tests.support.run_views import answer, merge, view
+from tests.support.run_views import answer, check, host, merge, usage, view
 
 HERE = Place(folder=Path("/repo/src"), repository=Path("/repo"))
 AWAY = Place(folder=Path("/home"), repository=None)
@@ -35,14 +36,14 @@ def test_a_delivered_run_reads_well_at_eighty_columns() -> None:
         "          bob -> bob.1  it works",
         "Check     ada.1 fails unit: AssertionError: 2 != 3",
         "",
-        "Branches  massgend/k3m9q2/ada massgend/k3m9q2/bob",
+        "Branches  massgend/k3m9q2/ada massgend/k3m9q2/bob massgend/k3m9q2/winner",
         "Changed   index.html | 3 +++",
         "          1 file changed, 3 insertions(+)",
         "",
         "Next      massgend diff k3m9q2  # what it changed",
-        "          massgend diff k3m9q2 ada  # what another one changed",
-        "          git switch massgend/k3m9q2/ada  # try that one",
-        "          massgend merge k3m9q2 ada  # take it",
+        "          massgend diff k3m9q2 ada  # what ada changed",
+        "          git switch massgend/k3m9q2/ada  # try ada's work",
+        "          massgend merge k3m9q2 ada  # take ada's instead: undo first; FAILED unit",
         "Undo      git -C /repo reset --keep abc",
     ]
 
@@ -92,6 +93,79 @@ def test_a_decision_that_was_not_merged_says_why_and_how() -> None:
 
 def test_scripted_agents_are_said_to_be_scripted() -> None:
     assert "(scripted agents)" in lines(view(scripted=True))[1]
+
+
+def test_what_a_snapshot_left_out_is_said_with_its_answer() -> None:
+    about = ("left out (larger than 100 MiB): big\x1b[2J.bin", "left out (a socket): s")
+    left_out = answer("bob", summary="better").model_copy(update={"about": about})
+    shown = lines(view(answers=(answer("ada"), left_out)))
+    assert "About     bob.1: left out (larger than 100 MiB): big.bin" in shown
+    assert "          bob.1: left out (a socket): s" in shown
+
+
+def test_what_came_of_the_winners_last_turn_is_said() -> None:
+    assert "Last turn The answer was polished; its checks pass." in lines(
+        view(presentation="The answer was polished; its checks pass.")
+    )
+
+
+def test_trouble_is_said() -> None:
+    assert "Trouble   the branch of ada is not there" in lines(view(trouble=("the branch of ada is not there",)))
+
+
+def using(*used: object) -> RunView:
+    agents = tuple(agent.model_copy(update={"usage": one}) for agent, one in zip(view().agents, used, strict=True))
+    return view(agents=agents)
+
+
+def test_what_each_agent_used_is_said() -> None:
+    assert not any(line.startswith("Used") for line in lines(using(None, None)))
+    shown = lines(using(usage(), usage(cost_usd=None, output_tokens=2_000_000)))
+    begin = shown.index("Used      ada  12.2k tokens in, 950 out, 3 calls, $0.12")
+    assert shown[begin + 1] == "          bob  12.2k tokens in, 2.0M out, 3 calls, cost unknown"
+    assert shown[begin + 2] == "          all  24.5k tokens in, 2.0M out, 6 calls, cost unknown"
+
+
+def test_the_hosts_that_agents_reached_or_wanted_are_said() -> None:
+    none = usage(calls=0, hosts=(host("pypi.org", requests=4), host("evil\x1b[2J.example", refused=True)))
+    shown = lines(using(None, none))
+    assert "Used      bob  reached pypi.org:443 (4 times)" in shown
+    assert "               refused evil.example:443" in shown
+
+
+def test_an_answer_that_failed_is_not_offered_without_saying_so() -> None:
+    narrow = [line for line in lines(view(), width=60) if "massgend merge k3m9q2 ada" in line]
+    assert narrow
+    assert "FAILED unit" in narrow[0], "also where the note does not fit"
+
+
+def test_the_other_answer_that_is_offered_is_the_best_of_them() -> None:
+    good = answer("zoe", summary="fine")
+    checks = (check("ada", passed=False), check("bob", passed=True), check("zoe", passed=True))
+    branches = {name: f"massgend/k3m9q2/{name}" for name in ("ada", "bob", "kim", "winner", "zoe")}
+    shown = "\n".join(lines(view(answers=(*view().answers, good), checks=checks, branches=branches)))
+    assert "massgend merge k3m9q2 zoe  # take zoe's instead: undo first" in shown
+    assert "massgend merge k3m9q2 ada" not in shown
+
+
+def test_unfinished_work_is_shown_but_not_offered_to_be_merged() -> None:
+    shown = "\n".join(
+        lines(
+            view(status=Status.CANCELLED, winner=None, winner_answer=None, answers=(), tally=(), votes=(), merge=None)
+        )
+    )
+    assert "massgend diff k3m9q2 ada  # what ada changed" in shown
+    assert "massgend merge" not in shown
+
+
+@pytest.mark.parametrize("mode", ["ask", "branch", "none"])
+def test_a_winner_that_was_not_merged_is_offered_first(mode: str) -> None:
+    waiting = view(status=Status.DECIDED, merge=merge(merged=False, mode=mode, commands=()))
+    assert "Next      massgend merge k3m9q2  # take it" in lines(waiting)
+    bare = waiting.model_copy(update={"branches": {"bob": "massgend/k3m9q2/bob"}})
+    assert "Next      massgend merge k3m9q2 bob  # take it" in lines(bare), "there is no winner's branch to name"
+    failed = waiting.model_copy(update={"checks": (check("bob", passed=False),)})
+    assert "Next      massgend merge k3m9q2  # take it: FAILED unit" in lines(failed)
 
 
 def test_a_failed_run_says_what_failed_and_where_to_read() -> None:

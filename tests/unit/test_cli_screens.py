@@ -19,7 +19,8 @@ from cli.screens import JsonScreen, LiveScreen, PlainScreen
 from cli.story import tell
 from cli.stream import read_event
 from massgend.api.schemas import Activity, RunView
-from massgend.domain.facts import AnswerAccepted, VoteCast
+from massgend.domain.facts import AnswerAccepted, UsageUpdated, VoteCast
+from massgend.domain.run import UsageRecord
 from tests.support.run_views import START, facts
 
 HOSTILE = "\x1b]0;pwned\x07[bold]not bold[/bold]\x1b[2J\u202eevil\r\nmore"
@@ -56,6 +57,33 @@ def test_an_agents_row_follows_its_facts() -> None:
     ]
     assert board_after(12).rows["bob"].state == "winner"
     assert board_after(12).rows["ada"].answers == 1
+
+
+def used(agent: str, cost_usd: float | None = 0.5) -> UsageUpdated:
+    record = UsageRecord(calls=2, input_tokens=30_000, cache_read_tokens=4_000, output_tokens=1_500)
+    return UsageUpdated(at=START + 5, agent=agent, usage=record, cost_usd=cost_usd)
+
+
+def test_what_agents_have_used_stands_in_the_live_lines() -> None:
+    board = board_after(4).after(used("ada")).after(used("bob", 0.25)).after(used("ada", 0.75))
+    wide = [line.plain for line in frame(board, now=START + 63, width=120, height=24)]
+    assert "71.0k tokens, $1.00" in wide[0]
+    assert "35.5k $0.75" in wide[1]
+    narrow = [line.plain for line in frame(board, now=START + 63, width=80, height=24)]
+    assert "71.0k tokens, $1.00" in narrow[0]
+    assert "35.5k" not in narrow[1], "what it does goes first"
+    unknown = frame(board.after(used("bob", None)), now=START + 63, width=120, height=24)
+    assert "71.0k tokens, cost unknown" in unknown[0].plain
+    assert "tokens" not in frame(board_after(4), now=START + 63, width=120, height=24)[0].plain
+
+
+def test_what_a_snapshot_left_out_is_told_with_the_answer() -> None:
+    about = ("left out (a socket): a\x1b[2J\nb",)
+    fact = AnswerAccepted(
+        at=START + 11, agent="bob", number=2, summary="s", commit="1" * 40, changed_files=1, about=about,
+        votes_voided=0, forced=False,
+    )  # fmt: skip
+    assert [line.text for line in tell(fact)] == ["answer 2 (1 file): s", "left out (a socket): a b"]
 
 
 def test_what_an_agent_prints_late_does_not_hide_its_vote() -> None:

@@ -84,7 +84,7 @@ def test_an_answer_of_another_version_is_said_to_be_one(socket: Path) -> None:
         client.health()
 
 
-@pytest.mark.parametrize("name", ["../health", "a/b", "..", ".", "a?x=1", "a#b", "%2e%2e", ""])
+@pytest.mark.parametrize("name", ["../health", "a/b", "..", ".", "a?x=1", "a#b", "%2e%2e"])
 def test_a_runs_name_cannot_become_another_route(socket: Path, name: str) -> None:
     def answer(asked: Asked) -> Reply:
         parts = asked.path.split("?")[0].split("/")
