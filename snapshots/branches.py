@@ -16,6 +16,7 @@ from snapshots.git import Git
 from snapshots.names import checked_id
 from snapshots.repository import ReviewBranch
 from snapshots.snapshot import Base
+from snapshots.texts import is_readable
 
 _HEADS = "refs/heads/"
 # As git's own fetch.unpackLimit: a few objects become loose ones, many stay a pack.
@@ -106,7 +107,8 @@ def _listed(checkout: Checkout, prefix: str) -> list[ReviewBranch]:
     for line in _refs(checkout, "--format=%(objectname) %(refname)", prefix):
         commit, _, ref = line.partition(" ")
         parts = ref.removeprefix("refs/heads/massgend/").split("/")
-        if len(parts) == 2:
+        # A name that is not UTF-8 is none that we gave.
+        if len(parts) == 2 and is_readable(ref):
             run, agent = parts
             name = ref.removeprefix(_HEADS)
             found.append(ReviewBranch(name=name, run=run, agent=agent, commit=commit, merged=ref in merged))

@@ -14,6 +14,7 @@ from snapshots.errors import GitFailed, RepositoryRefused
 from snapshots.git import Git
 from snapshots.names import shown
 from snapshots.repository import RepositoryReport
+from snapshots.texts import is_readable, readable
 
 # In the order in which git itself would name them: a rebase also leaves CHERRY_PICK_HEAD behind.
 _UNDER_WAY = (
@@ -73,7 +74,13 @@ class Worktree:
 def open_checkout(path: Path) -> Checkout:
     """The checkout at or above `path`. Raises RepositoryRefused with one sentence that says what to do."""
     path = Path(os.path.abspath(path))
-    marked = _marked_root(path)
+    try:
+        return _opened(_marked_root(path))
+    except OSError as error:
+        raise RepositoryRefused(_unreadable(path, error)) from error
+
+
+def _opened(marked: Path) -> Checkout:
     try:
         git = Git.users(marked)
         git = replace(git, settings=git.settings + _SETTINGS + (() if shutil.which("git-lfs") else _WITHOUT_LFS))
@@ -100,15 +107,17 @@ def open_checkout(path: Path) -> Checkout:
 def look(path: Path) -> RepositoryReport:
     """What stands at `path`, before anything starts."""
     try:
+        _refuse_unreadable_name(path)
         checkout = open_checkout(path)
         refuse_unusable(checkout)
         dirty = len(dirty_paths(checkout, untracked=True))
         warnings = warnings_for(checkout)
     except RepositoryRefused as refusal:
-        return RepositoryReport(path=path, root=None, head=None, branch=None, dirty_files=0, problem=str(refusal))
+        return _refused(path, str(refusal))
     except GitFailed as error:
-        problem = _sentence(path, error.stderr)
-        return RepositoryReport(path=path, root=None, head=None, branch=None, dirty_files=0, problem=problem)
+        return _refused(path, _sentence(path, error.stderr))
+    except OSError as error:
+        return _refused(path, _unreadable(path, error))
     return RepositoryReport(
         path=path,
         root=checkout.root,
@@ -120,8 +129,19 @@ def look(path: Path) -> RepositoryReport:
     )
 
 
+def _refused(path: Path, problem: str) -> RepositoryReport:
+    path = Path(readable(str(path)))
+    return RepositoryReport(path=path, root=None, head=None, branch=None, dirty_files=0, problem=problem)
+
+
 def refuse_unusable(checkout: Checkout) -> None:
     """Raises RepositoryRefused for a repository that git can read and a run cannot start from."""
+    _refuse_unreadable_name(checkout.root)
+    if checkout.branch is not None and not is_readable(checkout.branch):
+        raise RepositoryRefused(
+            f"The name of the branch {checkout.branch} in {checkout.root} is not UTF-8: "
+            "run `git branch -m NEW-NAME` there and try again."
+        )
     listing = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads/massgend", "refs/massgend")
     for ref, move in (("refs/heads/massgend", "branch -m massgend NEW-NAME"), ("refs/massgend", "update-ref -d")):
         if ref in listing.splitlines():
@@ -207,7 +227,7 @@ def _branches_in_work(git_dir: Path) -> list[str]:
     for name in ("rebase-merge/head-name", "rebase-apply/head-name", "BISECT_START"):
         note = git_dir / name
         if note.is_file():
-            found.append(os.fsdecode(note.read_bytes()).strip().removeprefix("refs/heads/"))
+            found.append(os.fsdecode(note.read_bytes()).rstrip("\n").removeprefix("refs/heads/"))
     return found
 
 
@@ -227,6 +247,15 @@ def _marked_root(path: Path) -> Path:
     )
 
 
+def _refuse_unreadable_name(path: Path) -> None:
+    if not is_readable(str(path)):
+        raise RepositoryRefused(f"The path {path} is not UTF-8: rename that folder, or give --repo a clone elsewhere.")
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{path} cannot be read by this user ({error.strerror}): check the permissions of it and the folders above."
+
+
 def _expect_working_tree(git: Git, marked: Path) -> None:
     bare, inside = git.text("rev-parse", "--is-bare-repository", "--is-inside-git-dir").split()
     if bare == "true":
@@ -238,7 +267,7 @@ def _expect_working_tree(git: Git, marked: Path) -> None:
 def _head(git: Git, root: Path) -> tuple[str | None, str | None]:
     """Branch and commit of HEAD. A branch that exists and has no readable commit is broken, not unborn."""
     symbolic = git.attempt("symbolic-ref", "--quiet", "HEAD")
-    ref = os.fsdecode(symbolic.stdout).strip()
+    ref = os.fsdecode(symbolic.stdout).removesuffix("\n")
     commit = git.attempt("rev-parse", "--quiet", "--verify", "HEAD^{commit}")
     branch = ref.removeprefix("refs/heads/") or None
     if commit.exit_code == 0:

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from snapshots.texts import readable
+
 
 class SnapshotError(Exception):
-    """Base of this package's errors. The message says what failed, on what, and what to do next."""
+    """Base of this package's errors. The message, valid UTF-8, says what failed, on what, and what to do next."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(readable(message))
 
 
 class RepositoryRefused(SnapshotError):
@@ -35,8 +40,8 @@ class WorkspaceFailed(SnapshotError):
 
 class GitFailed(SnapshotError):
     def __init__(self, argv: Sequence[str], exit_code: int | None, stderr: str) -> None:
-        self.argv = tuple(argv)
+        self.argv = tuple(map(readable, argv))
         self.exit_code = exit_code
-        self.stderr = stderr
+        self.stderr = readable(stderr)
         how = "timed out" if exit_code is None else f"failed with exit code {exit_code}"
         super().__init__(f"{' '.join(self.argv)} {how}: {stderr.strip() or 'no message'}")

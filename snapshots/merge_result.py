@@ -11,6 +11,7 @@ from snapshots.checkouts import Checkout
 from snapshots.names import shown
 from snapshots.overlap import changed_paths
 from snapshots.risk import risky_paths, scripts_differ
+from snapshots.texts import readable
 
 _TRAILERS = re.compile(r"[A-Za-z][A-Za-z0-9-]*: \S.*(\n[A-Za-z][A-Za-z0-9-]*: \S.*)*")
 
@@ -94,8 +95,8 @@ def record(checkout: Checkout, result: Result, *, run: str, commit: str, message
         name, email, date = os.fsdecode(shown).rstrip("\n").split("\0")
         environment |= {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"}
     above = [part for parent in result.parents for part in ("-p", parent)]
-    text = with_trailers(message, {"Massgend-Run": run, "Massgend-Commit": commit})
-    made = checkout.git.run("commit-tree", result.tree, *above, stdin=os.fsencode(text), environment=environment)
+    text = with_trailers(readable(message), {"Massgend-Run": run, "Massgend-Commit": commit})
+    made = checkout.git.run("commit-tree", result.tree, *above, stdin=text.encode(), environment=environment)
     return made.decode().strip()
 
 
@@ -118,8 +119,8 @@ def what_it_brings(checkout: Checkout, before: str, after: str) -> tuple[tuple[s
             if scripts_differ(old.stdout if old.exit_code == 0 else None, new.stdout):
                 found.append(path)
     options = ("--stat=100", "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative")
-    stat = os.fsdecode(checkout.git.run("diff", *options, before, after)).splitlines()
-    return tuple(sorted(found)), tuple(stat)
+    stat = os.fsdecode(checkout.git.run("diff", *options, before, after)).split("\n")
+    return tuple(sorted(found)), tuple(filter(None, stat))
 
 
 def preview(checkout: Checkout, before: str | None, commit: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

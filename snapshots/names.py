@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Iterable
 
+from snapshots.texts import readable
+
 LONGEST_PATH_BYTES = 3_900
 """Longer paths cannot be named to the kernel in one piece (PATH_MAX is 4,096, and mounts add to them)."""
 
@@ -74,8 +76,7 @@ def _quoted_byte(byte: int) -> bytes:
 
 def shown(path: str) -> str:
     """A path for a sentence that people read: no line breaks, no control characters, no surrogates."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in readable(path))
 
 
 def shown_bytes(size: int) -> str:

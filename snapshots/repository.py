@@ -1,7 +1,8 @@
 """The user's repository: what we read from it, the refs we leave in it, and the merge.
 
-Values and the protocol only. The user's work is sacred: nothing is ever overwritten, no hook is run, no prompt can
-block, only refs under `massgend/` are created, moved or deleted. Contract: tests/git/.
+Values and the protocol only; all texts in values are valid UTF-8 (`\\xNN` for other bytes). The user's work is sacred:
+nothing is ever overwritten, no hook is run, no prompt can block, only refs under `massgend/` are created, moved or
+deleted. Contract: tests/git/.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from snapshots.snapshot import Base
+from snapshots.texts import settle
 
 
 class MergeMode(StrEnum):
@@ -40,6 +42,9 @@ class RepositoryReport:
     problem: str | None
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        settle(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MergeReport:
@@ -59,6 +64,9 @@ class MergeReport:
     risky: tuple[str, ...] = ()
     stat: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        settle(self)
 
 
 @dataclass(frozen=True, kw_only=True)

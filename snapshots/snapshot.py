@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from snapshots.texts import settle
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkspaceId:
@@ -54,6 +56,9 @@ class Base:
     branch: str | None
     warnings: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        settle(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Workspace:
@@ -70,7 +75,7 @@ class Snapshot:
 
     `git_tree` identifies the content (equal content, equal id). `about` are plain sentences on what the commit or the
     peers' tree leaves out (a FIFO, ignored files over their budget, a nested repository's history ...).
-    `paths` are the paths that differ from the parent, real UTF-8 (surrogateescape for other bytes), at most 1,000 of
+    `paths` are the paths that differ from the parent, valid UTF-8 (`\\xNN` for other bytes), at most 1,000 of
     `changed_files`.
     """
 
@@ -82,6 +87,9 @@ class Snapshot:
     changed_files: int
     paths: tuple[str, ...]
     about: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        settle(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +104,9 @@ class OverBudget:
     """No snapshot was taken: too big. `reason` is one sentence that names the largest paths and the limit."""
 
     reason: str
+
+    def __post_init__(self) -> None:
+        settle(self)
 
 
 FreezeResult = Snapshot | Unchanged | OverBudget

@@ -229,6 +229,30 @@ def test_a_repository_that_cannot_be_read_is_refused_in_plain_words(tmp_path: Pa
     assert "cannot be read" in _problem_seen_by(4321, repository.path)
 
 
+@pytest.mark.parametrize("below", ["", "nope", "nope/deeper", "repo"])
+def test_a_path_below_a_folder_that_cannot_be_entered_is_refused_in_plain_words(tmp_path: Path, below: str) -> None:
+    give_away(tmp_path)
+    closed = tmp_path / "closed"
+    git_repos.plain(closed / "repo")
+    closed.chmod(0o700)
+    problem = _problem_seen_by(4321, closed / below)
+    assert f"{closed / below} cannot be read by this user" in problem
+    assert "permissions" in problem
+
+
+def test_a_repository_whose_git_folder_cannot_be_entered_is_refused_in_plain_words(tmp_path: Path) -> None:
+    repository = git_repos.plain(tmp_path / "repo")
+    give_away(tmp_path)
+    (repository.path / ".git").chmod(0o700)
+    assert str(repository.path) in _problem_seen_by(4321, repository.path)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "loop"])
+def test_paths_that_cannot_be_are_refused_in_plain_words(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert wait(GitUserRepository(tmp_path / "state").look, tmp_path / name).problem is not None
+
+
 def _problem_seen_by(uid: int, path: Path) -> str:
     """The real product in a process of another user."""
     script = (
