@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -77,11 +78,16 @@ class Client:
         if self._opened is not None:
             self._opened.close()
 
+    @cached_property
+    def _address(self) -> str:
+        """Once: a long path holds a folder open."""
+        return socket_address(self.socket)
+
     @property
     def _http(self) -> httpx.Client:
         """Made once somebody has answered: only then is the socket's folder sure to be there."""
         if self._opened is None:
-            transport = httpx.HTTPTransport(uds=socket_address(self.socket))
+            transport = httpx.HTTPTransport(uds=self._address)
             self._opened = httpx.Client(transport=transport, base_url="http://localhost", timeout=CALL_TIMEOUT_S)
         return self._opened
 
@@ -193,7 +199,7 @@ class Client:
         """Is anybody there? Asked apart, because httpx leaves a socket open when a connection is refused."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
             door.settimeout(CALL_TIMEOUT_S)
-            door.connect(socket_address(self.socket))
+            door.connect(self._address)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from cli.client import Client
@@ -16,7 +18,9 @@ from massgend.api.schemas import Health
 from massgend.discovery import Places, find_places
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 120.0
+"""It ends turns and finishes what it was saving, which can take a minute."""
+STOP_NOTE_S = 3.0
 NOTE_AFTER_S = 1.0
 _PAUSE_S = 0.05
 
@@ -63,32 +67,64 @@ def ensure_running(client: Client, where: Places, *, note: Callable[[str], None]
     raise Misuse(f"massgend does not answer {START_TIMEOUT_S:.0f} s after its start: look into {where.log}")
 
 
-def stop(client: Client, where: Places) -> Health | None:
+def stop(
+    client: Client,
+    where: Places,
+    *,
+    note: Callable[[str], None],
+    timeout_s: float = STOP_TIMEOUT_S,
+    note_every_s: float = STOP_NOTE_S,
+) -> Health | None:
     """What was stopped, None when nothing ran; returns when the process is gone. Raises CliError when it stays."""
     health = running(client)
     if health is None:
         return None
+    # A daemon elsewhere, in a container, has a number that means nothing here.
+    is_here = _lock_holder(where.lock) == health.pid
     client.shutdown()
-    end = time.monotonic() + STOP_TIMEOUT_S
-    while time.monotonic() < end:
-        if not _alive(health.pid) or (not where.api_socket.exists() and not lock_is_held(where.lock)):
+    began = time.monotonic()
+    noted = 0
+    while (waited := time.monotonic() - began) < timeout_s:
+        if not (alive(health.pid) if is_here else where.api_socket.exists() or lock_is_held(where.lock)):
             return health
+        if waited >= note_every_s * (noted + 1):
+            note(f"massgend (process {health.pid}) is ending its work ({waited:.0f} s)...")
+            noted += 1
         time.sleep(_PAUSE_S)
     raise CliError(
-        f"massgend (process {health.pid}) was told to stop but still runs after {STOP_TIMEOUT_S:.0f} s: "
+        f"massgend (process {health.pid}) was told to stop but still runs after {timeout_s:.0f} s: "
         f"look into {where.log}"
     )
 
 
+def paused_runs(where: Places) -> int | None:
+    """How many runs go on at the next start, from the journal of a daemon that is down; None: it cannot be read."""
+    journal = where.state / "journal.db"
+    if not journal.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(f"{journal.as_uri()}?mode=ro", uri=True, timeout=1.0)) as found:
+            count = found.execute("SELECT count(*) FROM runs WHERE open = 1").fetchone()[0]
+    except sqlite3.Error:
+        return None
+    return int(count)
+
+
 def lock_is_held(lock: Path) -> bool:
-    """Whether some process holds the daemon's lock. Only looks: trying the lock could get in a daemon's way."""
+    """Whether some process holds the daemon's lock."""
+    return _lock_holder(lock) is not None
+
+
+def _lock_holder(lock: Path) -> int | None:
+    """Its process. Only looks: trying the lock could get in a daemon's way."""
     try:
         inode = lock.stat().st_ino
         table = Path("/proc/locks").read_text()
     except OSError:
-        return False
+        return None
     fields = (line.split() for line in table.splitlines())
-    return any(one[1] != "->" and one[5].rsplit(":", 1)[-1] == str(inode) for one in fields if len(one) > 5)
+    held = (one for one in fields if len(one) > 5 and one[1] != "->" and one[5].rsplit(":", 1)[-1] == str(inode))
+    return next((int(one[4]) for one in held), None)
 
 
 def _spawn(where: Places) -> subprocess.Popen[bytes]:
@@ -122,7 +158,7 @@ def _answers(client: Client) -> Health | None:
         return None
 
 
-def _alive(pid: int) -> bool:
+def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

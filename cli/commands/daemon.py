@@ -40,10 +40,11 @@ def down() -> None:
       massgend down
     """
     from cli.daemon import connect, places, stop
+    from cli.screens import say
 
     where = places()
     with connect(where) as client:
-        stopped = stop(client, where)
+        stopped = stop(client, where, note=say)
     if stopped is None:
         print("massgend is not running.")
         return
@@ -62,19 +63,21 @@ def status(json: Json = False) -> None:
     """
     from json import dumps
 
-    from cli.daemon import connect, places, running
+    from cli.daemon import connect, paused_runs, places, running
     from cli.version import own_version
     from massgend.discovery import find_engine
 
     where = places()
     with connect(where) as client:
         health = running(client)
+    paused = 0 if health else paused_runs(where)
     found: dict[str, object] = {
         "pid": health.pid if health else None,
         "docker_host": health.docker_host if health else find_engine(os.environ),
         "state": str(health.state if health else where.state),
         "version": health.version if health else own_version(),
         "runs_under_way": health.runs_under_way if health else 0,
+        "runs_paused": paused,
     }
     if json:
         print(dumps(found))
@@ -83,7 +86,10 @@ def status(json: Json = False) -> None:
     print(f"  version         {found['version']}")
     print(f"  engine          {found['docker_host']}")
     print(f"  state           {found['state']}")
-    print(f"  runs under way  {found['runs_under_way']}")
+    if health:
+        print(f"  runs under way  {health.runs_under_way}")
+    elif paused:
+        print(f"  runs paused     {paused} (massgend up goes on with them)")
 
 
 def doctor(json: Json = False) -> None:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from cli.daemon import lock_is_held
+from cli.client import Client
+from cli.daemon import alive, lock_is_held, stop
+from cli.errors import CliError
+from massgend.discovery import Places, find_places
+from massgend.domain.events import CloseRequested
+from massgend.domain.run import Cause
+from massgend.journal import Journal, RunSummary
+from tests.support.run_views import health
+from tests.support.scripted_api import Asked, Reply, scripted_api
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +79,87 @@ def test_two_starters_at_once_get_one_daemon_and_down_ends_it(state: Path) -> No
     assert not lock_is_held(state / "daemon.lock")
     again, _ = command(state, "down").communicate(timeout=60)
     assert again == "massgend is not running.\n"
+
+
+LINGERS = """
+import fcntl, signal, sys, time
+lock = open(sys.argv[1], "a+")
+fcntl.flock(lock, fcntl.LOCK_EX)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+print("held", flush=True)
+signal.pause()
+lock.close()
+time.sleep(float(sys.argv[2]))
+"""
+
+
+@contextmanager
+def lingering(state: Path, linger_s: float) -> Iterator[tuple[Client, Places, int]]:
+    """A daemon that lets go of its lock and its socket at once, and whose process stays for a while."""
+    where = find_places({"MASSGEND_STATE": str(state)})
+    where.sockets.mkdir(parents=True)
+    argv = [sys.executable, "-c", LINGERS, str(where.lock), str(linger_s)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        well = health().model_copy(update={"pid": process.pid})
+
+        def answer(asked: Asked) -> Reply:
+            if asked.path == "/shutdown":
+                where.api_socket.unlink()
+                process.send_signal(signal.SIGUSR1)
+            return Reply(body=well.model_dump(mode="json"))
+
+        with scripted_api(where.api_socket, answer), Client(where.api_socket) as client:
+            yield client, where, process.pid
+        process.kill()
+
+
+def test_down_returns_when_the_process_is_gone_and_tells_that_it_waits(state: Path) -> None:
+    notes: list[str] = []
+    with lingering(state, 1.5) as (client, where, pid):
+        stopped = stop(client, where, note=notes.append, note_every_s=0.5)
+        assert stopped is not None
+        assert stopped.pid == pid
+        assert not alive(pid)
+    assert notes
+    assert notes[0].startswith(f"massgend (process {pid}) is ending its work (")
+
+
+def test_down_says_when_the_process_stays(state: Path) -> None:
+    with lingering(state, 30) as (client, where, pid), pytest.raises(CliError, match=f"process {pid}.*still runs"):
+        stop(client, where, note=lambda _: None, timeout_s=0.5)
+
+
+def test_status_says_which_runs_wait_for_the_next_start(state: Path) -> None:
+    asyncio.run(write_journal(state_folder(state) / "journal.db"))
+    assert status(state)["runs_under_way"] == 0
+    assert status(state)["runs_paused"] == 1
+    said, _ = command(state, "status").communicate(timeout=60)
+    assert "  runs paused     1 (massgend up goes on with them)" in said
+
+
+def test_status_of_a_state_that_is_not_there_or_not_ours_to_read_says_nothing_of_runs(state: Path) -> None:
+    assert status(state)["runs_paused"] == 0
+    (state_folder(state) / "journal.db").write_text("not a journal")
+    assert status(state)["runs_paused"] is None
+
+
+async def write_journal(path: Path) -> None:
+    """One run under way, one that ended."""
+    journal = Journal(path)
+    for run_id, is_open in (("run1", True), ("run2", False)):
+        summary = RunSummary(
+            run_id=run_id, status="running", open=is_open, requested_at=1.0, ended_at=None, task="t", agents=("a",),
+            winner=None, repository=None,
+        )  # fmt: skip
+        await journal.append(summary, 1, CloseRequested(at=1.0, cause=Cause.CANCELLED), 1, ())
+    journal.close()
+
+
+def state_folder(state: Path) -> Path:
+    state.mkdir(parents=True)
+    return state
 
 
 def test_a_daemon_that_dies_at_its_start_says_why_in_one_sentence(state: Path) -> None:

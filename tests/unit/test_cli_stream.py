@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from cli.client import Client, Event
 from cli.errors import CliError, ConnectionLost, DaemonDown, Exit, Refused
 from cli.stream import follow_events, read_event
 from massgend.api.schemas import Activity, RunView
+from massgend.discovery import socket_address
 from massgend.domain.facts import VoteCast
 from tests.support.run_views import RUN, facts, health, view
 from tests.support.scripted_api import KEEPALIVE, Asked, Reply, problem, scripted_api, sse
@@ -53,6 +55,21 @@ def test_answers_are_read_as_the_apis_models(socket: Path) -> None:
     with scripted_api(socket, answer), Client(socket) as client:
         assert client.health() == health()
         assert client.run(RUN) == view()
+
+
+def test_asking_again_and_again_over_a_long_path_opens_nothing_more(tmp_path: Path) -> None:
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    short = socket_address(folder / "api.sock")
+    with (
+        scripted_api(Path(short), lambda _: Reply(body=health().model_dump(mode="json"))),
+        Client(folder / "api.sock") as client,
+    ):
+        client.health()
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(30):
+            client.health()
+        assert len(os.listdir("/proc/self/fd")) <= before + 2, "the server may be a step behind"
 
 
 def test_nobody_there_is_told_from_a_refusal(socket: Path) -> None:
