@@ -7,7 +7,9 @@ import json
 import re
 from typing import Any
 
-_CHANGING = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{12,}\b|\d+", re.IGNORECASE)
+_UUID = r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+_DIGEST = r"\b[0-9a-f]{12,}\b|\b(?=[a-f]*\d)[0-9a-f]{7,}\b"  # a commit's short form has a digit, or it is a word
+_CHANGING = re.compile(rf"{_UUID}|{_DIGEST}|\d+", re.IGNORECASE)
 _IGNORED = frozenset({"metadata", "user", "prompt_cache_key", "client_metadata", "safety_identifier"})
 SHOWN = 80
 
