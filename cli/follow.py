@@ -41,8 +41,13 @@ class Interrupts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Signals mean what they meant before. Idempotent."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
 
     def watch(self, run_id: str, note: Callable[[str], None]) -> None:
         """The run that Ctrl-C cancels, also one that was pressed before its id was known."""

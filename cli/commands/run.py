@@ -125,6 +125,9 @@ def _start(plan: Plan, *, json: bool, detach: bool) -> None:
     from cli.session import offer_environment, opened
 
     with opened() as client, Interrupts(connect) as interrupts:
+        if plan.request.repository is None:
+            where = plan.request.deliver_to
+            say(f"No git repository here: the run begins from an empty folder, and its result goes to {where}")
         if plan.needs_keys:
             offer_environment(client)
         try:
@@ -201,9 +204,16 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
     from cli.report import report
     from cli.session import user_place
 
+    # From here on Ctrl-C is about a question, not about the run that has ended.
+    interrupts.release()
     print_lines(report(view, width=console.width), console)
-    _ask(client, view)
-    print_lines(list(next_steps(view, width=console.width, place=user_place())), console)
+    steps = list(next_steps(view, width=console.width, place=user_place()))
+    try:
+        _ask(client, view)
+    except typer.Abort:
+        print_lines(steps, console)
+        raise
+    print_lines(steps, console)
     raise typer.Exit(exit_code(view, interrupted=interrupts.asked))
 
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import struct
 import subprocess
@@ -187,6 +188,15 @@ def test_json_is_one_object_a_line_and_the_last_is_the_result(daemon: Daemon, re
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["type"] for one in told] == [*(kind for kind, _ in facts()), "result"]
     assert {"run_id", "status", "winner", "answers", "votes", "checks", "branches", "merge"} <= told[-1].keys()
+
+
+def test_without_a_repository_it_says_where_it_begins_and_where_the_result_goes(daemon: Daemon) -> None:
+    done = massgend(daemon, *RUN_ARGUMENTS)
+    folder = daemon.folder / "massgend-result"
+    assert done.stderr.splitlines()[0] == (
+        f"No git repository here: the run begins from an empty folder, and its result goes to {folder}"
+    )
+    assert "No git repository" not in massgend(daemon, "run", "--config", "@examples/bugfix").stderr
 
 
 def test_detached_it_prints_the_id_and_returns(daemon: Daemon, repo: Path) -> None:
@@ -565,6 +575,48 @@ def test_a_merge_that_is_to_be_asked_for_is_asked_for(daemon: Daemon, repo: Path
     assert b"not safe" in terminal.shown
     assert daemon.api is not None
     assert daemon.api.asked[-1].body["into"] == "main"
+
+
+def test_the_change_can_be_looked_at_before_the_word_and_merged_later(
+    daemon: Daemon, repo: Path, terminals: list[Terminal]
+) -> None:
+    git = git_repos.Repository(path=repo)
+    start = git.head
+    git.git("switch", "-q", f"massgend/{RUN}/winner")
+    git.write("new.txt", "of the winner\n")
+    git.commit("work")
+    git.git("switch", "-q", "main")
+    waiting = merge(merged=False, mode="ask", reason="It waits for your word.", commands=()).model_dump(mode="json")
+    daemon.result |= {"status": "decided", "merge": waiting, "repository": str(repo), "base_commit": start}
+    terminal = Terminal(daemon, repo, *RUN_ARGUMENTS, "--merge", "ask", environment={"GIT_PAGER": "cat"})
+    terminals.append(terminal)
+    terminal.wait_for(b"[y]es, [d]iff, [n]o")
+    assert b"new.txt | 1 +" in terminal.shown
+    assert b"+of the winner" not in terminal.shown
+    os.write(terminal.main, b"d\n")
+    terminal.wait_for(b"+of the winner")
+    os.write(terminal.main, b"n\n")
+    assert terminal.ended() == 0
+    assert f"Next      massgend merge {RUN}".encode() in plain(terminal.shown)
+
+
+def test_ctrl_c_at_the_question_leaves_the_ended_run_alone(
+    daemon: Daemon, repo: Path, terminals: list[Terminal]
+) -> None:
+    waiting = merge(merged=False, mode="ask", reason="It waits for your word.", commands=()).model_dump(mode="json")
+    daemon.result |= {"status": "decided", "merge": waiting, "repository": str(repo)}
+    terminal = Terminal(daemon, repo, *RUN_ARGUMENTS, "--merge", "ask")
+    terminals.append(terminal)
+    terminal.wait_for(b"[y]es, [d]iff, [n]o")
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.ended() == 130
+    assert cancels(daemon) == 0
+    assert b"Cancelling" not in terminal.shown
+    assert f"Next      massgend merge {RUN}".encode() in plain(terminal.shown)
+
+
+def plain(shown: bytes) -> bytes:
+    return re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]", b"", shown)
 
 
 def test_a_reader_that_goes_away_leaves_no_complaint(daemon: Daemon, repo: Path) -> None:
