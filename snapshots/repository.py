@@ -119,7 +119,13 @@ class UserRepository(Protocol):
         """
 
     async def deliver_folder(self, base: Base, *, commit: str, target: Path) -> Path:
-        """For a run without a repository: write the files of `commit` to `target` (must not exist or be empty)."""
+        """For a run without a repository: write the files of `commit` to `target` (must not exist or be empty).
+
+        Repeatable: a target that holds just these files already is taken as delivered. Raises RepositoryRefused.
+        """
+
+    async def check_target(self, target: Path) -> str | None:
+        """One sentence on why a folder cannot be delivered to `target` (not empty, not writable ...), or None."""
 
     async def review_branches(self, repository: Path) -> tuple[ReviewBranch, ...]: ...
 

@@ -87,7 +87,11 @@ class GitUserRepository:
             return await self._in_thread(call)
 
     async def deliver_folder(self, base: Base, *, commit: str, target: Path) -> Path:
-        return await self._in_thread(partial(delivery.deliver_folder, base, commit=commit, target=target))
+        async with self._alone_in(target):
+            return await self._in_thread(partial(delivery.deliver_folder, base, commit=commit, target=target))
+
+    async def check_target(self, target: Path) -> str | None:
+        return await self._in_thread(partial(delivery.check_target, target))
 
     async def review_branches(self, repository: Path) -> tuple[ReviewBranch, ...]:
         return await self._in_thread(partial(branches.review_branches, repository))

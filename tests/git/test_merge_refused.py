@@ -19,7 +19,7 @@ from tests.support.repo_fingerprint import differing, fingerprint
 
 @pytest.fixture
 def users(tmp_path: Path) -> GitUserRepository:
-    return GitUserRepository(tmp_path / "state")
+    return GitUserRepository(tmp_path / "state", patience_s=0.3)
 
 
 def refused(

@@ -53,6 +53,7 @@ def test_an_empty_folder_is_filled_and_a_full_one_refused(tmp_path: Path, users:
     commit = answer(base, {"a.txt": b"a\n"})
     (tmp_path / "empty").mkdir()
     wait(users.deliver_folder, base, commit=commit, target=tmp_path / "empty")
+    (tmp_path / "empty" / "mine").write_text("mine")
     for place in (tmp_path / "empty", tmp_path / "empty" / "a.txt"):
         with pytest.raises(RepositoryRefused, match="not an empty folder"):
             wait(users.deliver_folder, base, commit=commit, target=place)
