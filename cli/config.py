@@ -134,7 +134,9 @@ def _shown(location: Location) -> str:
 def _complaints(error: ValidationError, root: yaml.Node, name: str) -> str:
     lines = []
     for fault in error.errors(include_url=False):
-        location, line = _find(root, fault["loc"])
+        # A fault in the key that tells the kinds apart is located at the mapping around it.
+        tag = ("kind",) if fault["type"].startswith("union_tag") else ()
+        location, line = _find(root, (*fault["loc"], *tag))
         lines.append((line, f"{name}:{line}: {_shown(location)}: {complaint(fault, location)}"))
     lines.sort(key=lambda one: one[0])
     shown = [text for _, text in lines[:MAX_SHOWN]]

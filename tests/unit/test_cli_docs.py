@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,26 @@ from cli.config import parse_config
 from cli.errors import Exit
 from cli.main import app, run_command
 from massgend.api.schemas import (
+    KINDS,
     CheckConfig,
+    ClaudeCodeAgent,
     CommandAgent,
     DiscloseConfig,
     LimitsConfig,
+    ModelsConfig,
     RunConfig,
     SandboxConfig,
 )
+from massgend.gateway.egress_rules import PRESETS
 from snapshots.repository import MergeMode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CLI = (DOCS / "cli.md").read_text()
 CONFIGURATION = (DOCS / "configuration.md").read_text()
-COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback is not None]
+COMMANDS = [
+    *(command.callback.__name__ for command in app.registered_commands if command.callback is not None),
+    *(group.name for group in app.registered_groups if group.name is not None),
+]
 
 
 def rows(text: str, heading: str) -> dict[str, list[str]]:
@@ -60,11 +68,13 @@ def test_every_exit_code_is_documented() -> None:
         ("`limits`", LimitsConfig),
         ("`sandbox`", SandboxConfig),
         ("`disclose`", DiscloseConfig),
+        ("`models`", ModelsConfig),
+        ("`agents` of kind `claude-code`", ClaudeCodeAgent),
     ],
 )
 def test_every_key_is_documented_with_its_default(heading: str, model: type[BaseModel]) -> None:
     table = rows(CONFIGURATION, heading)
-    assert list(table) == list(model.model_fields)
+    assert sorted(table) == sorted(model.model_fields)
     for name, field in model.model_fields.items():
         default: Any = field.default
         if isinstance(default, bool | int | float) and name != "memory":
@@ -76,7 +86,20 @@ def test_every_merge_mode_is_documented() -> None:
     assert sorted(rows(CONFIGURATION, "`merge`")) == sorted(MergeMode)
 
 
-def test_the_documented_configuration_is_valid() -> None:
-    example = re.search(r"```yaml\n(.*?)```", CONFIGURATION, flags=re.DOTALL)
-    assert example is not None
-    assert len(parse_config(example[1], name="docs").agents) == 2
+def test_every_documented_configuration_is_valid() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", CONFIGURATION, flags=re.DOTALL)
+    configurations = [parse_config(example, name="docs") for example in examples]
+    assert {agent.kind for one in configurations for agent in one.agents} == set(KINDS)
+
+
+def test_every_preset_of_hosts_is_documented() -> None:
+    section = CONFIGURATION.split("### `egress`")[1].split("\n### ")[0]
+    assert all(f"`{preset}`" in section for preset in PRESETS)
+
+
+def test_what_status_tells_as_json_is_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MASSGEND_STATE", str(tmp_path / "state"))
+        run_command(["status", "--json"])
+    line = CLI.split("`massgend status --json` has ")[1].split("\n\n")[0]
+    assert set(json.loads(capsys.readouterr().out)) == set(re.findall(r"`(\w+)`", line))
