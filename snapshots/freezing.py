@@ -16,8 +16,8 @@ from snapshots.names import masked_paths, shown
 from snapshots.planting import Owner, plant
 from snapshots.recording import Wording
 from snapshots.records import Record
-from snapshots.scanning import Folder, entries, sentences
-from snapshots.selection import Carried, carry, over_budget
+from snapshots.scanning import Folder, TooManyError, entries, sentences
+from snapshots.selection import Carried, carry, folders_that_count, over_budget, too_many
 from snapshots.snapshot import Base, Budget, OverBudget, Unchanged, WorkspaceId
 
 
@@ -59,15 +59,19 @@ class SavedSubmodule:
 
 def freeze(request: Freeze) -> Record | Unchanged | OverBudget:
     """Raises OSError, GitFailed; then no ref was made, and `sweep` removes what is left over."""
-    seen = look(request.base, request.workspace, request.folder, request.owner)
+    try:
+        seen = look(request.base, request.workspace, request.folder, request.owner, request.budget)
+    except TooManyError as error:
+        return OverBudget(reason=too_many(error, request.budget))
     unchanged = Unchanged(against=seen.parent_ref or "base")
     if request.refuse_unchanged and seen.is_clean():
         return unchanged
     recorded = [entry for found in seen.sorted.recorded.values() for entry in found]
-    reason = over_budget(recorded, request.budget)
+    ignored = {entry.path for entry in seen.sorted.ignored}
+    reason = over_budget(recorded, folders_that_count(seen.scan.root, ignored), request.budget)
     if reason is not None:
         return OverBudget(reason=reason)
-    carried = carry(recorded, seen.sorted.ignored, request.budget)
+    carried = carry(seen.scan.root, seen.sorted.ignored, request.budget)
     tree = _plant(request, seen, carried)
     inner = _record_submodules(request, seen, tree)
     record = _record(request, seen, carried, tree, inner)

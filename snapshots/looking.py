@@ -13,9 +13,9 @@ from snapshots.layout import AgentFolder, ref_folder
 from snapshots.manifest import Manifest
 from snapshots.planting import Owner
 from snapshots.recording import Change
-from snapshots.scanning import Entry, Folder, Scan, entries, scan, steps
-from snapshots.selection import Region, Sorted, TreeEntry, region_of
-from snapshots.snapshot import Base, WorkspaceId
+from snapshots.scanning import Entry, Folder, Scan, TooManyError, entries, scan, steps
+from snapshots.selection import Region, Sorted, TreeEntry, most, region_of
+from snapshots.snapshot import Base, Budget, WorkspaceId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +43,9 @@ class Look:
         return same_paths and all(self.before.unchanged(entry) for entry in found)
 
 
-def look(base: Base, workspace: WorkspaceId, folder: AgentFolder, owner: Owner) -> Look:
-    """One stat pass, and git's word on what is ignored. Raises OSError, GitFailed."""
+def look(base: Base, workspace: WorkspaceId, folder: AgentFolder, owner: Owner, budget: Budget) -> Look:
+    """One stat pass, and git's word on what is ignored. Raises OSError, GitFailed, and TooManyError for a workspace
+    that is over the budget by far."""
     known = recording.snapshot_refs(base.bare, workspace.run, workspace.agent, base.commit)
     parent_ref, parent = known[-1] if known else (None, base.commit)
     before = manifest.load(folder.manifest)
@@ -53,7 +54,7 @@ def look(base: Base, workspace: WorkspaceId, folder: AgentFolder, owner: Owner) 
     files = recording.list_files(base.bare, parent)
     links = recording.gitlinks(files)
     taken_ns = time.time_ns()
-    seen = scan(folder.workspace, submodules=frozenset(links))
+    seen = scan(folder.workspace, submodules=frozenset(links), most=most(budget))
     regions = {"": Region(path="", commit=parent, tracked=files)}
     if links:
         saved = recording.refs_below(base.bare, ref_folder(workspace))
@@ -76,7 +77,10 @@ def look(base: Base, workspace: WorkspaceId, folder: AgentFolder, owner: Owner) 
 
 def differs(base: Base, workspace: WorkspaceId, folder: AgentFolder, owner: Owner) -> bool:
     """Would a freeze have anything to record? Raises OSError, GitFailed."""
-    seen = look(base, workspace, folder, owner)
+    try:
+        seen = look(base, workspace, folder, owner, Budget())
+    except TooManyError:
+        return True
     if seen.is_clean():
         return False
     if any(link not in seen.regions for link in seen.links):

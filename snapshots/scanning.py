@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,10 +82,27 @@ class Step:
     entering: bool
 
 
-def scan(root: Path, *, submodules: frozenset[str] = frozenset()) -> Scan:
+@dataclass(frozen=True, kw_only=True)
+class Most:
+    """How much a scan looks at before it gives up: folders, and things of any kind."""
+
+    folders: int
+    things: int
+
+
+class TooManyError(Exception):
+    """There is more below the root than the scan looks at. `top`: what it had seen by then."""
+
+    def __init__(self, top: Folder, most: int, what: str) -> None:
+        self.top, self.most, self.what = top, most, what
+        super().__init__(f"more than {most} {what}")
+
+
+def scan(root: Path, *, submodules: frozenset[str] = frozenset(), most: Most | None = None) -> Scan:
     """Look at everything below `root`. In `submodules` (paths) a `.git` is expected, elsewhere it is told about.
-    Raises OSError."""
+    Raises OSError, and TooManyError as soon as there is more than `most`."""
     left_out: list[LeftOut] = []
+    folders = things = 0
     with position(root) as here:
         found = os.fstat(here.fd)
         top = Folder(path="", name="", mode=stat.S_IMODE(found.st_mode), mtime_ns=found.st_mtime_ns)
@@ -96,7 +114,13 @@ def scan(root: Path, *, submodules: frozenset[str] = frozenset()) -> Scan:
                 continue
             if step.folder is not top:
                 here.down(step.folder.name)
-            _fill(step.folder, here.fd, left_out, silent=step.folder.path in expected)
+            room = None if most is None else most.things - things
+            things += _fill(step.folder, here.fd, left_out, room, silent=step.folder.path in expected)
+            folders += len(step.folder.folders)
+            if most is not None and folders > most.folders:
+                raise TooManyError(top, most.folders, "folders")
+            if most is not None and things > most.things:
+                raise TooManyError(top, most.things, "files and folders")
     return Scan(root=top, left_out=tuple(left_out))
 
 
@@ -132,11 +156,13 @@ def sentences(left_out: tuple[LeftOut, ...]) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _fill(folder: Folder, fd: int, left_out: list[LeftOut], *, silent: bool) -> None:
+def _fill(folder: Folder, fd: int, left_out: list[LeftOut], room: int | None, *, silent: bool) -> int:
+    """How many things there are in it; one more than `room` stands for any number more."""
     prefix = f"{folder.path}/" if folder.path else ""
     prefix_bytes = len(os.fsencode(prefix))
     with os.scandir(fd) as found:
-        for item in sorted(found, key=lambda one: one.name):
+        items = list(found if room is None else islice(found, room + 1))
+        for item in sorted(items, key=lambda one: one.name):
             path = prefix + item.name
             status = item.stat(follow_symlinks=False)
             why = _why_not(item.name, status, fd, prefix_bytes)
@@ -160,6 +186,7 @@ def _fill(folder: Folder, fd: int, left_out: list[LeftOut], *, silent: bool) -> 
                         status.st_ctime_ns,
                     )
                 )
+    return len(items)
 
 
 def _why_not(name: str, status: os.stat_result, fd: int, prefix_bytes: int) -> Why | None:

@@ -7,13 +7,16 @@ ignored files travel to peers only, up to a budget of their own, whole folders a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from snapshots.names import shown, shown_bytes
-from snapshots.scanning import Entry
+from snapshots.scanning import Entry, Folder, Most, TooManyError, steps
 from snapshots.snapshot import Budget
+
+_IGNORED_TIMES = 3
+_TOP = "(top level)"
 
 
 class TreeEntry(NamedTuple):
@@ -68,8 +71,26 @@ def region_of(path: str, regions: Mapping[str, Region]) -> Region:
     return regions[""]
 
 
-def over_budget(recorded: Iterable[Entry], budget: Budget) -> str | None:
-    """One sentence when it is too much, naming the limit and the three largest paths; else None."""
+def most(budget: Budget) -> Most:
+    """What a scan need not look beyond: ignored files may be many more than the others, but not any number."""
+    return Most(folders=budget.max_files, things=budget.max_files * _IGNORED_TIMES)
+
+
+def too_many(error: TooManyError, budget: Budget) -> str:
+    """The sentence for a workspace that was not looked through to its end."""
+    found = Counter[str]()
+    for folder in _folders(error.top):
+        found[folder.path.partition("/")[0] or _TOP] += len(folder.folders) + len(folder.entries)
+    named = ", ".join(f"{shown(folder)} ({count} seen)" for folder, count in found.most_common(3))
+    return (
+        f"The workspace holds more than {error.most} {error.what}, ignored ones too, and snapshot.max_files is "
+        f"{budget.max_files}; the largest: {named}. Delete them."
+    )
+
+
+def over_budget(recorded: Iterable[Entry], folders: Collection[str], budget: Budget) -> str | None:
+    """One sentence when it is too much, naming the limit and the three largest paths; else None. `folders`: those
+    that count too, because nothing in them, or not all, is ignored."""
     found = tuple(recorded)
     size = sum(entry.size for entry in found)
     advice = "Delete them, or add them to .gitignore."
@@ -80,26 +101,36 @@ def over_budget(recorded: Iterable[Entry], budget: Budget) -> str | None:
             f"The workspace holds {shown_bytes(size)} in files that git does not ignore, more than the "
             f"{shown_bytes(budget.max_bytes)} of snapshot.max_bytes; the largest: {named}. {advice}"
         )
-    if len(found) > budget.max_files:
-        folders = Counter(_folder(entry.path) for entry in found).most_common(3)
-        named = ", ".join(f"{shown(folder)} ({count} files)" for folder, count in folders)
+    if len(found) + len(folders) > budget.max_files:
+        files, below = Counter(_above(entry.path) for entry in found), Counter(map(_above, folders))
+        named = ", ".join(
+            f"{shown(one)} ({_amount(files[one], below[one])})" for one, _ in (files + below).most_common(3)
+        )
         return (
-            f"The workspace holds {len(found)} files that git does not ignore, more than the "
+            f"The workspace holds {_amount(len(found), len(folders))} that git does not ignore, more than the "
             f"{budget.max_files} of snapshot.max_files; the largest: {named}. {advice}"
         )
     return None
 
 
-def carry(recorded: Iterable[Entry], ignored: tuple[Entry, ...], budget: Budget) -> Carried:
+def folders_that_count(top: Folder, ignored: Collection[str]) -> list[str]:
+    """The folders of a scan, but those in which there are ignored files (paths) and no others."""
+    roots = _ignored_roots(top, ignored)
+    return [folder.path for folder in _folders(top) if folder.path and folder.path not in roots]
+
+
+def carry(top: Folder, ignored: tuple[Entry, ...], budget: Budget) -> Carried:
     """Small folders of ignored files first; a folder that does not fit is left out whole (half of one is no use)."""
-    if sum(entry.size for entry in ignored) <= budget.max_ignored_bytes and len(ignored) <= budget.max_files:
+    paths = {entry.path for entry in ignored}
+    roots = _ignored_roots(top, paths)
+    if sum(entry.size for entry in ignored) <= budget.max_ignored_bytes and len(paths) + len(roots) <= budget.max_files:
         return Carried(omitted=frozenset(), about=())
     sizes: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    roots = _ignored_roots(recorded, ignored)
+    counts: Counter[str] = Counter(roots.values())
     for entry in ignored:
-        sizes[roots[entry.path]] += entry.size
-        counts[roots[entry.path]] += 1
+        root = roots.get(entry.path.rpartition("/")[0], entry.path)
+        sizes[root] += entry.size
+        counts[root] += 1
     room, files = budget.max_ignored_bytes, budget.max_files
     omitted: list[str] = []
     for root in sorted(sizes, key=lambda one: (sizes[one], one)):
@@ -116,22 +147,35 @@ def carry(recorded: Iterable[Entry], ignored: tuple[Entry, ...], budget: Budget)
     return Carried(omitted=frozenset(omitted), about=(sentence,))
 
 
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0] or "(top level)"
+def _above(path: str) -> str:
+    return path.rpartition("/")[0] or _TOP
 
 
-def _ignored_roots(recorded: Iterable[Entry], ignored: Iterable[Entry]) -> dict[str, str]:
-    """For each ignored file the topmost folder above it that holds ignored files only, or the file itself."""
-    mixed = {""}
-    for entry in recorded:
-        folder = entry.path.rpartition("/")[0]
-        while folder and folder not in mixed:
-            mixed.add(folder)
-            folder = folder.rpartition("/")[0]
+def _amount(files: int, folders: int) -> str:
+    parts = (f"{files} files" if files else "", f"{folders} folders" if folders else "")
+    return " and ".join(filter(None, parts))
+
+
+def _folders(top: Folder) -> Iterator[Folder]:
+    return (step.folder for step in steps(top) if step.entering)
+
+
+def _ignored_roots(top: Folder, ignored: Collection[str]) -> dict[str, str]:
+    """For each folder with ignored files and no others, and each one below it, the topmost such folder."""
+    mixed, holding = set[int](), set[int]()
+    for step in steps(top):
+        if not step.entering:
+            for entry in step.folder.entries:
+                (holding if entry.path in ignored else mixed).add(id(step.folder))
+            for below in step.folder.folders:
+                for kind in (mixed, holding):
+                    if id(below) in kind:
+                        kind.add(id(step.folder))
     roots: dict[str, str] = {}
-    for entry in ignored:
-        root, above = entry.path, entry.path.rpartition("/")[0]
-        while above not in mixed:
-            root, above = above, above.rpartition("/")[0]
-        roots[entry.path] = root
+    for folder in _folders(top):
+        for below in folder.folders:
+            only_ignored = id(below) in holding and id(below) not in mixed
+            root = roots.get(folder.path) or (below.path if only_ignored else None)
+            if root is not None:
+                roots[below.path] = root
     return roots

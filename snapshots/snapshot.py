@@ -32,7 +32,9 @@ class Author:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """How much a snapshot may hold. `max_ignored_bytes` bounds what the peers' tree carries of ignored files."""
+    """How much a snapshot may hold. `max_files` counts folders too, also empty ones; `max_ignored_bytes` bounds what
+    the peers' tree carries of ignored files. More folders than that, or three times as many things, are over the
+    budget even when they are ignored: then the workspace is not looked through to its end."""
 
     max_bytes: int = 2 * 1024**3
     max_files: int = 200_000

@@ -326,3 +326,65 @@ def test_what_a_deleted_run_recorded_is_freed_once_it_is_old_and_other_runs_keep
     again = second.restarted()
     (kept.path / "more").write_text("x")
     assert again.frozen("2", agent=other).paths == ("more",)
+
+
+def test_empty_folders_count_as_files_do_and_the_one_that_has_them_is_named(here: Stand) -> None:
+    for number in range(30):
+        (here.path / "many" / str(number)).mkdir(parents=True)
+    (here.path / "README.md").write_text("changed")
+    result = here.freeze("1", budget={"max_files": 33})
+    assert isinstance(result, OverBudget)
+    assert "3 files and 32 folders" in result.reason
+    assert "many (30 folders)" in result.reason
+    assert "snapshot.max_files" in result.reason
+    assert here.frozen("1", budget={"max_files": 35}).changed_files == 1
+
+
+def test_folders_beyond_the_budget_are_refused_without_looking_at_all_of_them(here: Stand) -> None:
+    for number in range(300):
+        (here.path / "many" / str(number) / "deep").mkdir(parents=True)
+    result = here.freeze("1", budget={"max_files": 100})
+    assert isinstance(result, OverBudget)
+    assert "more than 100 folders" in result.reason
+    assert "many (" in result.reason
+    assert here.snapshots() == ()
+    assert list((here.state / "trees").glob("*")) == []
+
+
+def test_ignored_files_beyond_any_measure_are_refused_too(here: Stand) -> None:
+    (here.path / ".gitignore").write_text("heap/\n")
+    (here.path / "heap").mkdir()
+    for number in range(200):
+        (here.path / "heap" / str(number)).touch()
+    result = here.freeze("1", budget={"max_files": 20})
+    assert isinstance(result, OverBudget)
+    assert "more than 60 files and folders" in result.reason
+
+
+def test_ignored_folders_count_with_the_ignored_files(here: Stand) -> None:
+    (here.path / ".gitignore").write_text("heavy/\nlight/\n")
+    for number in range(30):
+        (here.path / "heavy" / str(number)).mkdir(parents=True)
+        (here.path / "heavy" / str(number) / "file").write_text("x")
+    (here.path / "heavy" / "empty").mkdir()
+    (here.path / "light").mkdir()
+    (here.path / "light" / "file").write_text("x")
+    snapshot = here.frozen("1", budget={"max_files": 64})
+    assert (snapshot.tree / "heavy/empty").is_dir()
+    (here.path / "more").write_text("x")
+    snapshot = here.frozen("2", budget={"max_files": 61})
+    assert not (snapshot.tree / "heavy").exists()
+    assert (snapshot.tree / "light/file").exists()
+    assert any("heavy" in sentence for sentence in snapshot.about)
+
+
+def test_a_refusal_of_many_folders_costs_a_look_and_not_a_tree(here: Stand) -> None:
+    for number in range(3000):
+        (here.path / str(number)).mkdir()
+    (here.path / "README.md").write_text("changed")
+    start = time.monotonic()
+    for limit in (2000, 3001):
+        assert isinstance(here.freeze("1", budget={"max_files": limit}), OverBudget)
+    assert time.monotonic() - start < 5
+    assert not (here.state / "trees").exists()
+    assert here.frozen("1", budget={"max_files": 3004}).paths == ("README.md",)
