@@ -69,7 +69,7 @@ def _head(view: RunView, width: int) -> Iterator[Text]:
         yield from paragraph("Why", clean(view.reason), width)
     elif view.status is Status.DECIDED and view.merge is not None:
         yield from paragraph("Merge", clean(view.merge.reason), width)
-    if view.presentation is not None:
+    if view.presentation is not None and clean(view.presentation) not in clean(view.reason):
         yield from paragraph("Last turn", clean(view.presentation), width)
 
 

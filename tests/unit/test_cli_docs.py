@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,9 @@ from pydantic import BaseModel
 
 from cli.config import parse_config
 from cli.errors import Exit
+from cli.example_runs import list_examples
 from cli.main import app, run_command
+from cli.request import RunFlags, plan_run
 from massgend.api.schemas import (
     KINDS,
     CheckConfig,
@@ -28,6 +33,7 @@ from massgend.gateway.egress_rules import PRESETS
 from snapshots.repository import MergeMode
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+README = (DOCS.parent / "README.md").read_text()
 CLI = (DOCS / "cli.md").read_text()
 CONFIGURATION = (DOCS / "configuration.md").read_text()
 COMMANDS = [
@@ -95,6 +101,53 @@ def test_every_documented_configuration_is_valid() -> None:
 def test_every_preset_of_hosts_is_documented() -> None:
     section = CONFIGURATION.split("### `egress`")[1].split("\n### ")[0]
     assert all(f"`{preset}`" in section for preset in PRESETS)
+
+
+def readme_block(beginning: str) -> str:
+    """The block of commands in the README that begins so."""
+    blocks: list[str] = re.findall(r"^```\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return next(block for block in blocks if block.startswith(beginning))
+
+
+def test_the_readmes_repository_is_made_by_its_commands_and_its_run_can_be_planned(tmp_path: Path) -> None:
+    *commands, last = readme_block("mkdir calc").splitlines()
+    assert last == "massgend run"
+    subprocess.run(
+        ["bash", "-euc", "\n".join(commands)], cwd=tmp_path, check=True, env={"PATH": os.environ["PATH"], "HOME": "/x"}
+    )
+    made = tmp_path / "calc"
+    assert not subprocess.run(["git", "status", "--short"], cwd=made, check=True, capture_output=True).stdout
+    subprocess.run(["bash", "-n", "agent.sh"], cwd=made, check=True)
+    plan = plan_run(RunFlags(), folder=made)
+    assert [agent.name for agent in plan.request.agents] == ["ada", "bob"]
+    assert plan.request.repository == made
+
+
+def test_the_readmes_claude_code_run_can_be_planned(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    export, command = readme_block("export ANTHROPIC_API_KEY").splitlines()
+    assert export == "export ANTHROPIC_API_KEY=..."
+    words = shlex.split(command)
+    assert words[:2] == ["massgend", "run"]
+    pairs = list(zip(words[3::2], words[4::2], strict=True))
+    flags = RunFlags(
+        task=words[2],
+        agents=tuple(value for option, value in pairs if option == "--agent"),
+        checks=tuple(value for option, value in pairs if option == "--check"),
+    )
+    assert {option for option, _ in pairs} == {"--agent", "--check"}
+    plan = plan_run(flags, folder=tmp_path)
+    assert [agent.kind for agent in plan.request.agents] == ["claude-code"] * 3
+    assert plan.needs_keys
+
+
+def test_the_exit_codes_in_the_readme_are_those_of_the_command() -> None:
+    assert sorted(map(int, rows(README, "Exit codes of `massgend run`"))) == sorted(map(int, Exit))
+
+
+def test_every_example_that_is_named_exists() -> None:
+    named = set(re.findall(r"@examples/([a-z-]+)", README + CLI))
+    assert named == set(list_examples())
 
 
 def test_what_status_tells_as_json_is_documented(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

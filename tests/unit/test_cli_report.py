@@ -109,6 +109,12 @@ def test_what_came_of_the_winners_last_turn_is_said() -> None:
     )
 
 
+def test_what_came_of_the_last_turn_is_said_once() -> None:
+    said = "bob changed nothing more."
+    shown = lines(view(presentation=said, reason=f"bob's answer 1 won. {said}"))
+    assert "\n".join(shown).count(said) == 1
+
+
 def test_trouble_is_said() -> None:
     assert "Trouble   the branch of ada is not there" in lines(view(trouble=("the branch of ada is not there",)))
 
