@@ -265,7 +265,10 @@ def _tie(setpriv: str | None) -> tuple[str, ...]:
     if setpriv is None:
         return ()
     tie = (setpriv, "--pdeathsig", "TERM", "--")
-    known = subprocess.run([*tie, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=10.0)
+    try:
+        known = subprocess.run([*tie, "true"], stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
     return tie if known.returncode == 0 else ()
 
 

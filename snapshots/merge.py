@@ -36,7 +36,7 @@ from snapshots.next_commands import (
 )
 from snapshots.overlap import changed_paths, overlap
 from snapshots.patience import PATIENCE_S, wait_for_index
-from snapshots.put_back import put_back
+from snapshots.put_back import is_half_written, put_back
 from snapshots.repository import MergeMode, MergeReport, MergeStatus
 
 _APPLY = (
@@ -150,7 +150,10 @@ def _merge(request: Request) -> MergeReport:
             pass
     if request.here and (blocked := _overlapping(request, result)):
         changed = _with_changes_committed(request)
-        return _merge(changed) if changed is not None else blocked
+        if changed is not None:
+            return _merge(changed)
+        if not _put_back_half(request, result):
+            return blocked
     after = record(checkout, result, run=request.run, commit=request.commit, message=request.message)
     if request.before is not None and request.uncommitted_on is None:
         _save(request)
@@ -197,6 +200,21 @@ def _with_changes_committed(request: Request) -> Request | None:
 def _to_do(request: Request, *, unrelated: bool = False) -> tuple[str, ...]:
     switch = () if request.here else to_branch(request)
     return (*switch, *request.by_hand(unrelated=unrelated))
+
+
+def _put_back_half(request: Request, result: Result) -> bool:
+    """When an earlier call was killed together with its git, in the middle of the checkout, and nothing but what that
+    had written is in the way: the files go back to where they were, and the merge can be done."""
+    checkout, before = request.checkout, request.before
+    if before is None or checkout.commit_of(undo_point(request.run)) != before:
+        return False
+    if uncommitted_base(checkout, run=request.run, before=before, commit=request.commit) is not None:
+        return False  # the same files may be the changes that the run started with
+    found = overlap(checkout, before=result.before_tree, after=result.tree)
+    if not is_half_written(checkout, (*found.edited, *(old for old, _ in found.in_the_way)), after=result.tree):
+        return False
+    put_back(checkout, before=result.before_tree, after=result.tree)
+    return not overlap(checkout, before=result.before_tree, after=result.tree)
 
 
 def _overlapping(request: Request, result: Result) -> MergeReport | None:

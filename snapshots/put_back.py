@@ -1,4 +1,4 @@
-"""After a checkout that broke in the middle (a filter of the user's that failed): put back what it had written.
+"""After a checkout that broke in the middle (a filter of the user's that failed, a kill): put back what it wrote.
 
 Only a file that holds just what the merge was writing, or that it took away, is put back: anything else is somebody's
 work, and stays.
@@ -7,10 +7,20 @@ work, and stays.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from snapshots.checkouts import Checkout
 from snapshots.overlap import changed_paths
+
+
+def is_half_written(checkout: Checkout, paths: Iterable[str], *, after: str) -> bool:
+    """Is there at each of these paths just what a merge to tree `after` writes there, or takes away?"""
+    written = _blobs(checkout, after)
+    return all(
+        recorded_as(checkout, path) == written.get(path) if os.path.lexists(checkout.root / path) else True
+        for path in paths
+    )
 
 
 def put_back(checkout: Checkout, *, before: str, after: str) -> None:

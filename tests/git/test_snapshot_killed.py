@@ -54,7 +54,12 @@ def base_of(users: GitUserRepository, repository: Repository) -> Base:
 
 
 def killed_while_merging(
-    folder: Path, *, filter_s: float, mode: MergeMode = MergeMode.AUTO, diverged: bool = False
+    folder: Path,
+    *,
+    filter_s: float,
+    mode: MergeMode = MergeMode.AUTO,
+    diverged: bool = False,
+    wait_for: str = ".git/index.lock",
 ) -> tuple[Repository, str, GitUserRepository]:
     """A repository in which a merge goes on (its smudge filter is slow) whose caller was killed."""
     users = GitUserRepository(folder / "state", patience_s=30.0)
@@ -63,12 +68,14 @@ def killed_while_merging(
     repository.commit("attributes")
     repository.git("config", "filter.slow.smudge", f"sleep {filter_s}; cat")
     repository.git("config", "filter.slow.clean", "cat")
-    _, commit = decided(users, repository.path, {"a.slow": b"a\n", "z.txt": b"z\n"})
+    _, commit = decided(
+        users, repository.path, {"README.md": b"theirs\n", "a.txt": b"a\n", "b.slow": b"b\n", "z.txt": b"z\n"}
+    )
     if diverged:
         repository.write("mine.txt", "mine\n")
         repository.commit("mine")
     with start(MERGE, repository.path, commit, mode) as daemon:
-        assert until((repository.path / ".git" / "index.lock").exists)
+        assert until((repository.path / wait_for).exists)
         daemon.send_signal(signal.SIGKILL)
     return repository, commit, users
 
@@ -86,6 +93,54 @@ def test_a_merge_that_outlives_its_daemon_is_waited_for_and_told_as_done(
     assert (repository.path / "z.txt").read_text() == "z\n"
     assert report.after == repository.head
     assert len(report.commands) == 1
+
+
+@pytest.mark.parametrize("diverged", [False, True])
+def test_a_merge_that_was_killed_together_with_its_git_goes_on_when_the_lock_is_away(
+    tmp_path: Path, diverged: bool
+) -> None:
+    repository, commit, users = killed_while_merging(tmp_path, filter_s=60.0, diverged=diverged, wait_for="a.txt")
+    kill_git_in(repository.path)
+    base = base_of(users, repository)
+    lock = repository.path / ".git" / "index.lock"
+    impatient = GitUserRepository(tmp_path / "state", patience_s=0.1)
+    assert str(lock) in merged(impatient, repository.path, base, commit).reason
+    lock.unlink()
+    repository.git("config", "filter.slow.smudge", "cat")
+    report = merged(users, repository.path, base, commit)
+    assert report.status is MergeStatus.MERGED, report.reason
+    assert repository.git("status", "--porcelain") == ""
+    assert (repository.path / "README.md").read_text() == "theirs\n"
+
+
+def test_what_the_user_wrote_after_a_killed_merge_is_never_put_back(tmp_path: Path) -> None:
+    repository, commit, users = killed_while_merging(tmp_path, filter_s=60.0, wait_for="a.txt")
+    kill_git_in(repository.path)
+    (repository.path / ".git" / "index.lock").unlink()
+    repository.write("README.md", "mine\n")
+    report = merged(users, repository.path, base_of(users, repository), commit)
+    assert report.status is MergeStatus.NOT_MERGED
+    assert (repository.path / "README.md").read_text() == "mine\n"
+    assert (repository.path / "a.txt").read_text() == "a\n"
+
+
+def kill_git_in(repository: Path) -> None:
+    """Ends what goes on in the working tree, as a machine that runs out of memory does."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = os.readlink(process / "cwd") == str(repository)
+        except OSError:
+            continue  # it ended meanwhile
+        if mine:
+            os.kill(int(process.name), signal.SIGKILL)
+            assert until(lambda process=process: not process.exists() or b"Z" in state(process))  # type: ignore[misc]
+
+
+def state(process: Path) -> bytes:
+    try:
+        return process.joinpath("stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b"Z"
 
 
 def test_a_merge_that_dies_too_leaves_a_lock_that_is_told_after_a_wait(tmp_path: Path) -> None:
