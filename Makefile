@@ -15,7 +15,8 @@ run: setup ## set up what is missing, then let three agents build the example we
 	@$(WITH_ENGINE) scripts/demo
 
 test: setup ## set up what is missing, then run every test, real Docker included
-	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest tests
+	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest -n auto tests/unit tests/property tests/git tests/contracts
+	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest tests/docker tests/e2e
 
 check: venv ## format, lint, types, import contracts, fast tests (under a minute, no Docker)
 	@.venv/bin/ruff format --check . scripts/engine scripts/image
@@ -24,7 +25,7 @@ check: venv ## format, lint, types, import contracts, fast tests (under a minute
 	@.venv/bin/mypy --strict --scripts-are-modules scripts/engine
 	@.venv/bin/mypy --strict --scripts-are-modules scripts/image
 	@.venv/bin/lint-imports
-	@$(PYTHON_IN_VENV) -m pytest -q tests/unit tests/property --ignore=tests/property/test_snapshot_equals_git_add.py
+	@$(PYTHON_IN_VENV) -m pytest -q -n auto tests/unit tests/property --ignore=tests/property/test_snapshot_equals_git_add.py
 
 setup: image ## the virtual environment, a Docker engine, the sandbox image
 
