@@ -17,7 +17,7 @@ import anyio
 
 from snapshots import disk, folders, freezing, looking, recording, records, views, workspaces
 from snapshots.errors import GitFailed, SnapshotError, SnapshotFailed
-from snapshots.layout import AgentFolder, Layout, ref_folder
+from snapshots.layout import BASE_TREE, AgentFolder, Layout, ref_folder
 from snapshots.names import checked_id, checked_name
 from snapshots.planting import Owner
 from snapshots.recording import Wording
@@ -148,7 +148,7 @@ class DirectoryStore:
 
     async def release_trees(self, run: str) -> None:
         def release() -> None:
-            for tree in self._trees(run):
+            for tree in (*self._trees(run), self._layout.run(run) / BASE_TREE):
                 folders.remove(tree)
 
         await self._in_thread(release, f"releasing the trees of run {run}")
@@ -266,7 +266,8 @@ class DirectoryStore:
 
     def _agents(self, run: str) -> list[AgentFolder]:
         root = self._layout.run(run)
-        return [AgentFolder(root=one) for one in root.iterdir()] if root.is_dir() else []
+        found = root.iterdir() if root.is_dir() else ()
+        return [AgentFolder(root=one) for one in found if not one.name.startswith(".")]
 
     def _runs(self) -> list[Path]:
         return list(self._layout.runs.iterdir()) if self._layout.runs.is_dir() else []

@@ -99,12 +99,15 @@ def _plant(request: Freeze, seen: Look, carried: Carried) -> Path:
     tree = request.trees / request.tree_id
     request.trees.mkdir(mode=0o700, exist_ok=True)
     manifest.write_whole(request.folder.pending(request.name), request.tree_id.encode())
-    previous = seen.before.tree if seen.before is not None else None
+    previous = None
+    if seen.before is not None:
+        tree_before = seen.before.tree
+        previous = request.folder.base_tree if tree_before is None else request.trees / tree_before
     plant(
         seen.scan.root,
         workspace=request.folder.workspace,
         target=tree,
-        previous=None if previous is None else request.trees / previous,
+        previous=previous,
         unchanged=seen.unchanged,
         omitted=carried.omitted,
         owner=request.owner,

@@ -8,6 +8,8 @@ from pathlib import Path
 from snapshots.names import checked_id, checked_name
 from snapshots.snapshot import WorkspaceId
 
+BASE_TREE = ".base"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentFolder:
@@ -39,6 +41,11 @@ class AgentFolder:
     def partial(self) -> Path:
         """Where a workspace is made before it takes its name."""
         return self.root / "workspace.partial"
+
+    @property
+    def base_tree(self) -> Path:
+        """What all workspaces of the run start with, for first snapshots to share; not there for a single agent."""
+        return self.root.parent / BASE_TREE
 
     @property
     def rules(self) -> Path:

@@ -22,7 +22,8 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """`commit` recorded the files in `recorded`; `tree` is the folder under `trees/` that holds all of `entries`."""
+    """`commit` recorded the files in `recorded`; `tree` is the folder under `trees/` that holds all of `entries`.
+    None: a fresh workspace; the run's base tree holds the same, if there is one."""
 
     commit: str
     tree: str | None

@@ -14,8 +14,8 @@ from pathlib import Path
 from snapshots import folders, manifest
 from snapshots.errors import GitFailed, WorkspaceFailed
 from snapshots.git import Git
-from snapshots.layout import AgentFolder
-from snapshots.planting import Owner
+from snapshots.layout import BASE_TREE, AgentFolder
+from snapshots.planting import Owner, plant
 from snapshots.recording import gitlinks, has_commit, list_files
 from snapshots.scanning import entries, scan
 from snapshots.snapshot import Base, WorkspaceId
@@ -56,6 +56,7 @@ def create(base: Base, workspace: WorkspaceId, branch: str, folder: AgentFolder,
             os.chown(folder.home, owner.uid, owner.gid)
             folders.give(folder.partial, owner.uid, owner.gid)
         _remember(base, folder)
+        _share(base, folder, owner)
         folder.partial.rename(folder.workspace)
     except (OSError, GitFailed) as error:
         raise WorkspaceFailed(f"the workspace of {workspace.agent} could not be made: {error}") from error
@@ -149,6 +150,31 @@ def _clone(checkout: Checkout, *, shallow: Path) -> None:
     git.run("config", "user.email", f"{checkout.person}@massgend.invalid")
     git.run("update-ref", f"refs/heads/{checkout.branch}", checkout.commit)
     git.run("read-tree", "-m", "-u", checkout.commit)
+
+
+def _share(base: Base, folder: AgentFolder, owner: Owner) -> None:
+    """The files of a fresh checkout once more, for the first snapshots of all agents to link to. Made with the second
+    agent of a run: one alone would gain nothing. When it cannot be made, first snapshots are copies."""
+    others = [one for one in folder.root.parent.iterdir() if one != folder.root and not one.name.startswith(".")]
+    partial = folder.base_tree.with_name(f"{BASE_TREE}.partial")
+    if not others or folder.base_tree.exists() or partial.exists():
+        return
+    links = frozenset(gitlinks(list_files(base.bare, base.commit)))
+    try:
+        plant(
+            scan(folder.partial, submodules=links).root,
+            workspace=folder.partial,
+            target=partial,
+            previous=None,
+            unchanged=lambda entry: False,
+            omitted=frozenset(),
+            owner=owner,
+        )
+        partial.rename(folder.base_tree)
+    except FileExistsError:
+        return  # another agent's workspace is being made at the same time, and was faster
+    except OSError:
+        folders.remove(partial)
 
 
 def _remember(base: Base, folder: AgentFolder) -> None:
