@@ -160,6 +160,7 @@ class Runs:
             raise refused
         report = repository.result()
         if report is None:
+            await self._check_target(task)
             return ()
         if report.problem is not None:
             raise RunRefused("repository_unusable", report.problem)
@@ -185,6 +186,14 @@ class Runs:
         if task.record is not None and task.record.exists():
             return RunRefused("record_exists", f"{task.record} exists already: choose another file for the record.")
         return RunRefused("models_unusable", problems[0]) if problems else None
+
+    async def _check_target(self, task: Task) -> None:
+        """A folder that cannot be delivered to is told before hours of work, not after."""
+        if task.deliver_to is None:
+            return
+        problem = await self.ports.repository.check_target(task.deliver_to)
+        if problem is not None:
+            raise RunRefused("target_unusable", problem)
 
     async def _look(self, repository: Path | None) -> RepositoryReport | None:
         return await self.ports.repository.look(repository) if repository is not None else None

@@ -77,3 +77,16 @@ def test_a_run_that_is_not_there_is_told(installed: Installed) -> None:
         ended = installed.command(command, "nosuchrun")
         assert ended.exit_code == 2, command
         assert "nosuchrun" in ended.stderr
+
+
+def test_a_folder_that_cannot_be_delivered_to_is_told_before_anything_starts(
+    installed: Installed, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("mine\n")
+    config = write_config(tmp_path, GOOD)
+    ended = installed.command("run", "--config", config, "--output", tmp_path / "out", cwd=tmp_path)
+
+    assert ended.exit_code == 2
+    assert "out" in ended.stderr
+    assert (tmp_path / "out" / "mine.txt").read_text() == "mine\n"
