@@ -10,14 +10,17 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cli.client import Client
 from cli.errors import CliError, ConnectionLost, Exit, Refused
-from cli.screens import Screen, say
+from cli.notes import say
 from cli.stream import follow_events
 from massgend.api.schemas import RunView
 from massgend.domain.run import Status
+
+if TYPE_CHECKING:
+    from cli.screens import Screen
 
 
 class Interrupts:

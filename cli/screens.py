@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from rich.text import Text
 from cli.board import Board
 from cli.client import Event
 from cli.live_lines import frame, story_line
+from cli.notes import say
 from cli.painter import Painter
 from cli.story import tell
 from cli.stream import read_event
@@ -47,11 +47,6 @@ def print_lines(lines: list[Text], console: Console) -> None:
 
 def is_live(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal and "NO_COLOR" not in os.environ
-
-
-def say(text: str) -> None:
-    """A note beside the output."""
-    print(clean(text), file=sys.stderr, flush=True)
 
 
 class JsonScreen:

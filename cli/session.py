@@ -6,17 +6,22 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cli.client import Client
 from cli.daemon import connect, ensure_running, places
 from cli.git import find_root
-from cli.next_steps import Place
-from cli.screens import say
+from cli.notes import say
 from cli.version import own_version
 from massgend.api.schemas import KeysOffer
 
+if TYPE_CHECKING:
+    from cli.next_steps import Place
+
 
 def user_place() -> Place:
+    from cli.next_steps import Place
+
     folder = Path.cwd()
     return Place(folder=folder, repository=find_root(folder))
 

@@ -20,7 +20,7 @@ def up() -> None:
       massgend up
     """
     from cli.daemon import connect, ensure_running, places, running
-    from cli.screens import say
+    from cli.notes import say
 
     where = places()
     with connect(where) as client:
@@ -40,7 +40,7 @@ def down() -> None:
       massgend down
     """
     from cli.daemon import connect, places, stop
-    from cli.screens import say
+    from cli.notes import say
 
     where = places()
     with connect(where) as client:

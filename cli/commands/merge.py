@@ -99,7 +99,7 @@ def _doubts(client: Client, run_id: str, name: str, *, may_ask: bool) -> None:
 
     from cli.errors import Exit, Misuse, Refused
     from cli.next_steps import failed_checks, newest_answer
-    from cli.screens import say
+    from cli.notes import say
     from massgend.domain.run import WINNER
 
     try:

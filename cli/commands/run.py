@@ -121,7 +121,7 @@ def attach(
 def _start(plan: Plan, *, json: bool, detach: bool) -> None:
     from cli.daemon import connect
     from cli.follow import Interrupts
-    from cli.screens import say
+    from cli.notes import say
     from cli.session import offer_environment, opened
 
     with opened() as client, Interrupts(connect) as interrupts:
@@ -146,7 +146,7 @@ def _start(plan: Plan, *, json: bool, detach: bool) -> None:
 def _leave_it(created: Created, interrupts: Interrupts, *, json: bool) -> None:
     """Its id alone on standard output. Ctrl-C that came before it had one cancels it all the same."""
     from cli.errors import Exit
-    from cli.screens import say
+    from cli.notes import say
 
     interrupts.watch(created.run_id, say)
     print(created.model_dump_json() if json else created.run_id, flush=True)
@@ -163,7 +163,7 @@ def _create(client: Client, plan: Plan) -> Created:
 
     from cli.errors import CliError
     from cli.example_runs import unpack
-    from cli.screens import say
+    from cli.notes import say
 
     if plan.example is None:
         return client.create(plan.request)
@@ -182,7 +182,8 @@ def _show(client: Client, run_id: str, interrupts: Interrupts, *, json: bool, an
     import sys
 
     from cli.follow import exit_code, follow
-    from cli.screens import JsonScreen, LiveScreen, PlainScreen, Screen, is_live, print_lines, say, terminal
+    from cli.notes import say
+    from cli.screens import JsonScreen, LiveScreen, PlainScreen, Screen, is_live, print_lines, terminal
 
     console = terminal()
     screen: Screen
