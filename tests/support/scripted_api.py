@@ -92,7 +92,7 @@ def _handler(api: ScriptedApi) -> type[BaseHTTPRequestHandler]:
             api.asked.append(asked)
             self._send(api.answer(asked))
 
-        do_GET = do_POST = _serve  # noqa: N815 - the names that the base class calls
+        do_GET = do_POST = do_PUT = _serve  # noqa: N815 - the names that the base class calls
 
         def _send(self, reply: Reply) -> None:
             self.close_connection = True

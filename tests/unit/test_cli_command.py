@@ -82,8 +82,10 @@ class Daemon:
                 return Reply(status=202, body=line().model_dump(mode="json"))
             case ("GET", path) if path.endswith("/log"):
                 return Reply(body=b"one\n\x1b]0;t\x07two\n", content_type="text/plain")
-            case (_, "/keys"):
+            case (_, "/keys" | "/keys/anthropic"):
                 return Reply(body={"keys": [], "variables": self.keys, "file": "/keys.toml"})
+            case ("POST", "/keys/anthropic/test"):
+                return Reply(body={"provider": "anthropic", "works": True, "detail": "it answers"})
             case ("POST", "/merges"):
                 return Reply(body=merge(merged=False, reason="not safe").model_dump(mode="json"))
             case ("POST", "/gc"):
@@ -282,6 +284,32 @@ def test_no_program_is_started_with_a_key_among_its_arguments(
     daemon.hold.set()
     assert terminal.ended() == 0
     assert b"canary" not in terminal.shown
+
+
+def test_setup_tests_a_key_before_it_is_written_and_never_shows_it(
+    daemon: Daemon, repo: Path, terminals: list[Terminal]
+) -> None:
+    terminal = Terminal(daemon, repo, "setup")
+    terminals.append(terminal)
+    terminal.wait_for(b"Key for anthropic")
+    os.write(terminal.main, b"sk-canary-1\n")
+    terminal.wait_for(b"Write it to /keys.toml")
+    os.write(terminal.main, b"y\n")
+    assert terminal.ended() == 0
+    assert b"canary" not in terminal.shown
+    assert daemon.api is not None
+    given = [(asked.method, asked.path, asked.body) for asked in daemon.api.asked if asked.path.startswith("/keys/")]
+    assert given == [
+        ("PUT", "/keys/anthropic", {"key": "sk-canary-1", "save": False}),
+        ("POST", "/keys/anthropic/test", None),
+        ("PUT", "/keys/anthropic", {"key": "sk-canary-1", "save": True}),
+    ]
+
+
+def test_setup_without_a_terminal_and_a_key_says_what_to_do(daemon: Daemon) -> None:
+    done = massgend(daemon, "setup")
+    assert done.returncode == 2
+    assert "run massgend setup in a terminal" in done.stdout
 
 
 def readable(path: Path) -> bool:
