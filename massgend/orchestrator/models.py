@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,9 +24,10 @@ from massgend.gateway.keys import KeyRing
 from massgend.gateway.meter import Budget, Spent
 from massgend.gateway.model_proxy import ModelCall
 from massgend.gateway.prices import Prices
-from massgend.gateway.recording import Recorder, load_replay
+from massgend.gateway.recording import Recorder, RecordError, load_replay
+from massgend.gateway.refusals import Kind, Refusal
 from massgend.gateway.secret import Secret
-from massgend.gateway.upstream import Upstream
+from massgend.gateway.upstream import Outgoing, Reply, Upstream
 from massgend.gateway.usage import Usage
 from massgend.scripted.server import serve as serve_scripted
 
@@ -61,14 +62,11 @@ class Models:
         keys = self.scripted_keys if run.task.models.scripted else self.keys
         upstream = self.scripted if run.task.models.scripted else self.live
         async with AsyncExitStack() as stack:
-            if run.task.replay is not None:
-                upstream = await asyncio.to_thread(load_replay, run.task.replay)
-            elif run.task.record is not None:
-                labels = {name: agent.label for name, agent in run.agents.items()}
-                head = {"task": run.task.text, "labels": labels}
-                # A run that is taken up again goes on in a file beside the first.
-                path = run.task.record if run.started_at is None else _free(run.task.record)
-                upstream = stack.enter_context(Recorder(upstream, path, run=head))
+            try:
+                upstream = await _on_file(run, upstream, stack)
+            except RecordError as error:
+                # Its calls are refused with the reason, and the run ends by its own rules: it must not hang for a file.
+                upstream = Closed(str(error))
             gateway = RunGateway(
                 keys=keys,
                 prices=self.prices,
@@ -85,6 +83,28 @@ class Models:
                 reporting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await reporting
+
+
+async def _on_file(run: Run, upstream: Upstream, stack: AsyncExitStack) -> Upstream:
+    """The upstream with the run's record or replay, if it has one. Raises RecordError."""
+    if run.task.replay is not None:
+        return await asyncio.to_thread(load_replay, run.task.replay)
+    if run.task.record is None:
+        return upstream
+    head = {"task": run.task.text, "labels": {name: agent.label for name, agent in run.agents.items()}}
+    # A run that is taken up again goes on in a file beside the first.
+    path = run.task.record if run.started_at is None else _free(run.task.record)
+    return stack.enter_context(Recorder(upstream, path, run=head))
+
+
+class Closed:
+    """An upstream that answers nothing and says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def open(self, outgoing: Outgoing) -> AbstractAsyncContextManager[Reply]:
+        raise Refusal(Kind.NOT_SERVED, f"massgend: {self._reason}")
 
 
 @dataclass(frozen=True, kw_only=True)
