@@ -76,7 +76,9 @@ class Front:
             task.cancel()
         await asyncio.gather(*tunnels, return_exceptions=True)
         for transport in tuple(self._transports):
-            transport.abort()
+            # One that flushed its last bytes while it closed is over, and must not be aborted any more.
+            if transport.get_extra_info("socket").fileno() != -1:
+                transport.abort()
 
 
 class _FirstLook(asyncio.Protocol):

@@ -423,7 +423,7 @@ async def test_a_program_that_knows_only_tcp_and_proxy_variables_gets_out() -> N
         async with egress(where, open_port=far.port, resolve=resolver(("127.0.0.1",))) as (run, turn):
             code, output = await run_forwarded(turn, sys.executable, "-c", ASK % far.port)
 
-    assert output.decode().split("\n")[:3] == ["localhost,127.0.0.1,::1 True", "hi", "{}"]
+    assert output.decode().split("\n")[:3] == ["localhost,127.0.0.1,::1,gateway True", "hi", "{}"]
     assert code == 7
     assert run.told.requests[0].refused is None
     assert KEY.encode() not in output
