@@ -125,6 +125,9 @@ class Client:
         """`key` goes over the daemon's own socket."""
         return self._one(KeysView, "PUT", f"/keys/{_part(provider)}", content={"key": key, "save": save})
 
+    def withdraw_key(self, provider: str) -> KeysView:
+        return self._one(KeysView, "DELETE", f"/keys/{_part(provider)}")
+
     def test_key(self, provider: str) -> KeyTestView:
         return self._one(KeyTestView, "POST", f"/keys/{_part(provider)}/test", timeout_s=LONG_TIMEOUT_S)
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeVar
 import anyio
 import anyio.to_thread
 from pydantic import Field, TypeAdapter
+from pydantic_core import PydanticSerializationError
 from sqlalchemy import (
     Column,
     Connection,
@@ -78,6 +79,16 @@ _EVENTS = _log("events")
 _FACTS = _log("facts")
 
 T = TypeVar("T")
+
+
+def storable(what: Event) -> Event:
+    """The event as it will be read again: a lone surrogate cannot be stored, and is replaced."""
+    try:
+        _EVENT.dump_json(what)
+    except PydanticSerializationError:
+        text = json.dumps(_EVENT.dump_python(what, mode="json"), ensure_ascii=False)
+        return _EVENT.validate_json(text.encode(errors="replace"))
+    return what
 
 
 class JournalError(Exception):

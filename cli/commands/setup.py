@@ -69,8 +69,11 @@ def _ask(client: Client, provider: str) -> None:
     if typer.confirm(f"Write it to {file} (only you can read it)?", default=works):
         client.give_key(provider, key.strip(), save=True)
         print(f"It lies in {file}.")
-    else:
+    elif works:
         print("It is kept in the daemon's memory until massgend down.")
+    else:
+        client.withdraw_key(provider)
+        print("It was not kept.")
 
 
 def _test(client: Client, provider: str) -> bool:

@@ -170,9 +170,20 @@ def _add_daemon(
         """Take one provider's key: into memory, and with `save` into the key file (mode 0600)."""
         keys = runs.ports.models.keys
         _known_provider(keys, provider)
-        keys.offer(provider, Secret(given.key.get_secret_value()))
+        try:
+            keys.offer(provider, Secret(given.key.get_secret_value()))
+        except ValueError as error:
+            raise KeysError(f"this is no key for {provider}: {error}") from None
         if given.save:
             await asyncio.to_thread(add_key, keys.path, provider, given.key.get_secret_value())
+        return await keys_view(keys)
+
+    @app.delete("/keys/{provider}")
+    async def withdraw_key(provider: str) -> KeysView:
+        """Forget a key that was handed over; those in the environment and in the file stay."""
+        keys = runs.ports.models.keys
+        _known_provider(keys, provider)
+        keys.withdraw(provider)
         return await keys_view(keys)
 
     @app.post("/keys/{provider}/test")

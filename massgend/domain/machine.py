@@ -180,7 +180,10 @@ def _used(draft: Draft, event: UsageReported) -> None:
 
 
 def _used_up(draft: Draft, event: BudgetUsedUp) -> None:
-    """Rule 9: the run closes; or the agent gets no further turn once this one has ended."""
+    """Rule 9: the run closes; or the agent gets no further turn once this one has ended. Told once."""
+    told = draft.run.cause is not None if event.agent is None else draft.run.agents[event.agent].used_up is not None
+    if told:
+        return
     draft.tell(BudgetReached(at=event.at, agent=event.agent, reason=event.reason))
     if event.agent is None:
         request_close(draft, Cause.BUDGET)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from massgend.domain.draft import Transition
 from massgend.domain.effects import Close, Effect, EndTurn, InterruptTurn, Notify, Prepare, RunChecks, SetTimer
-from massgend.domain.events import Event, HandedIn, RunRequested
+from massgend.domain.events import Event, HandedIn, RunRequested, UsageReported
 from massgend.domain.hand_in import refusal
 from massgend.domain.machine import advance, begin
 from massgend.domain.run import Choice, Run, Stage
-from massgend.journal import RunSummary
+from massgend.journal import RunSummary, storable
 from massgend.orchestrator.effects import EffectRunner
 from massgend.orchestrator.ports import Ports
 
@@ -66,18 +66,30 @@ class RunActor:
     async def run_until_done(self) -> None:
         """Until the run has ended. Cancelled: turns are ended, and the run is taken up by the next daemon."""
         share = self._ports.models.share(self.run, self.post_soon, self._ports.chance.now)
-        async with share as self._effects.share, asyncio.TaskGroup() as tasks:
-            for effect in self._first:
-                self._start(tasks, effect)
-            while self.run.stage is not Stage.DONE:
-                await self._handle(tasks, await self._mailbox.get())
-            for task in self._tasks:
-                task.cancel()
+        try:
+            async with share as self._effects.share, asyncio.TaskGroup() as tasks:
+                for effect in self._first:
+                    self._start(tasks, effect)
+                while self.run.stage is not Stage.DONE:
+                    await self._handle(tasks, await self._mailbox.get())
+                for task in self._tasks:
+                    task.cancel()
+        finally:
+            await self._record_usage()
         while not self._mailbox.empty():
             _refuse(self._mailbox.get_nowait())
 
+    async def _record_usage(self) -> None:
+        """What was used up to the end counts against the budget also when the run goes on under another daemon."""
+        letters = [self._mailbox.get_nowait() for _ in range(self._mailbox.qsize())]
+        for letter in letters:
+            if isinstance(letter.event, UsageReported) and self.run.stage is not Stage.DONE:
+                await self._record(letter.event, advance(self.run, letter.event))
+            else:
+                self._mailbox.put_nowait(letter)
+
     async def _handle(self, tasks: asyncio.TaskGroup, letter: _Letter) -> None:
-        event = letter.event
+        event = storable(letter.event)
         if isinstance(event, HandedIn) and letter.reply is not None:
             why_not = refusal(self.run, event.agent, event.step, event.choice)
             if why_not is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ REPORT_EVERY_S = 2.0
 PROVIDER_OF_KIND = {"claude-code": "anthropic"}
 """Which provider an agent of this kind calls; kinds that are not listed call none by themselves."""
 
+MAX_HOSTS = 100
+OTHERS = "(others)"
 SCRIPTED_KEY = "scripted-model"
 
 
@@ -64,7 +67,7 @@ class Models:
         async with AsyncExitStack() as stack:
             try:
                 upstream = await _on_file(run, upstream, stack)
-            except RecordError as error:
+            except (RecordError, OSError) as error:
                 # Its calls are refused with the reason, and the run ends by its own rules: it must not hang for a file.
                 upstream = Closed(str(error))
             gateway = RunGateway(
@@ -83,6 +86,7 @@ class Models:
                 reporting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await reporting
+                reporter.report()
 
 
 async def _on_file(run: Run, upstream: Upstream, stack: AsyncExitStack) -> Upstream:
@@ -92,9 +96,7 @@ async def _on_file(run: Run, upstream: Upstream, stack: AsyncExitStack) -> Upstr
     if run.task.record is None:
         return upstream
     head = {"task": run.task.text, "labels": {name: agent.label for name, agent in run.agents.items()}}
-    # A run that is taken up again goes on in a file beside the first.
-    path = run.task.record if run.started_at is None else _free(run.task.record)
-    return stack.enter_context(Recorder(upstream, path, run=head))
+    return stack.enter_context(Recorder(upstream, _free(run.task.record), run=head))
 
 
 class Closed:
@@ -136,7 +138,12 @@ def replayed_labels(path: Path) -> dict[str, str]:
 
 
 def _free(path: Path) -> Path:
-    return next(one for n in range(1, 1000) if not (one := path.with_name(f"{path.name}.{n}")).exists())
+    """`path`, or a file beside it: a run that is taken up again goes on in another file. Raises RecordError."""
+    beside = (path.with_name(f"{path.name}.{number}") for number in range(1, 1000))
+    for one in (path, *beside):
+        if not os.path.lexists(one):
+            return one
+    raise RecordError(f"{path} and 999 files beside it exist already: choose another file for the record")
 
 
 @asynccontextmanager
@@ -206,7 +213,10 @@ def _counted(hosts: tuple[HostCount, ...], request: EgressRequest) -> tuple[Host
             more = replace(one, requests=one.requests + 1, size_bytes=one.size_bytes + size)
             return (*hosts[:place], more, *hosts[place + 1 :])
     new = HostCount(host=request.host, port=request.port, refused=refused, requests=1, size_bytes=size)
-    return (*hosts, new)[-200:]
+    if len(hosts) < MAX_HOSTS:
+        return (*hosts, new)
+    # Invented names cannot push out what is there: they are counted together.
+    return _counted(hosts, replace(request, host=OTHERS, port=0)) if request.host != OTHERS else (*hosts, new)
 
 
 def _spent(records: tuple[UsageRecord, ...]) -> Spent:

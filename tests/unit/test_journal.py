@@ -11,7 +11,7 @@ from massgend.domain.events import CloseRequested, DaemonRestarted, HandedIn, Ru
 from massgend.domain.machine import begin
 from massgend.domain.run import Cause, NewAnswer, VoteFor
 from massgend.domain.task import AgentSpec, CheckSpec, Task
-from massgend.journal import Journal, JournalError, RunSummary
+from massgend.journal import Journal, JournalError, RunSummary, storable
 
 pytestmark = pytest.mark.anyio
 
@@ -125,3 +125,10 @@ async def test_the_journal_is_for_its_user_only(tmp_path: Path) -> None:
     Journal(tmp_path / "j.db").close()
 
     assert (tmp_path / "j.db").stat().st_mode & 0o077 == 0
+
+
+def test_text_that_cannot_be_stored_is_replaced_before_it_counts() -> None:
+    odd = HandedIn(at=2.0, agent="a", step=1, choice=NewAnswer(summary="half \ud800 of a sign"))
+
+    assert storable(odd) == HandedIn(at=2.0, agent="a", step=1, choice=NewAnswer(summary="half ? of a sign"))
+    assert storable(REQUESTED) is REQUESTED
