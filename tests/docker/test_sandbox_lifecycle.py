@@ -92,11 +92,12 @@ async def test_a_start_cancelled_by_a_scope_or_twice_leaves_nothing(
     mount = overlay(folder)
     for timeout_s in (0.01, 0.03, 0.06, 0.1, 0.15):
         with anyio.move_on_after(timeout_s) as scope:
-            await provider.start(make_spec(instance, folder, mount))
-        assert scope.cancelled_caught
+            started = await provider.start(make_spec(instance, folder, mount))
+        if not scope.cancelled_caught:  # a quick engine was faster than the scope
+            await started.remove()
         assert left_over(f"massgend.instance={instance}") == []
         task = asyncio.create_task(provider.start(make_spec(instance, folder, mount)))
-        await anyio.sleep(timeout_s)
+        await anyio.sleep(min(timeout_s, 0.05))
         task.cancel()
         await anyio.sleep(0.005)
         task.cancel()
@@ -167,7 +168,7 @@ async def test_no_engine_is_one_sentence(folder: Path, instance: str) -> None:
         check = await provider.check_engine()
         assert check.version is None
         assert check.problem is not None
-        assert "is it running" in check.problem
+        assert "start it" in check.problem
         with pytest.raises(EngineUnreachable):
             await provider.start(make_spec(instance, folder))
 

@@ -83,7 +83,7 @@ def test_a_request_that_is_too_large_is_refused(api: httpx.Client) -> None:
 
 
 def test_every_route_is_documented(api: httpx.Client) -> None:
-    documented = set(re.findall(r"`((?:GET|POST) /[^`]*)`", Path("docs/api.md").read_text()))
+    documented = set(re.findall(r"`((?:GET|POST|PUT|DELETE) /[^`]*)`", Path("docs/api.md").read_text()))
     routes = {
         f"{method.upper()} {path}"
         for path, methods in api.get("/openapi.json").json()["paths"].items()
