@@ -25,7 +25,7 @@ check: venv ## format, lint, types, import contracts, fast tests (under a minute
 	@.venv/bin/mypy --strict --scripts-are-modules scripts/engine
 	@.venv/bin/mypy --strict --scripts-are-modules scripts/image
 	@.venv/bin/lint-imports
-	@$(PYTHON_IN_VENV) -m pytest -q -n auto tests/unit tests/property --ignore=tests/property/test_snapshot_equals_git_add.py
+	@$(PYTHON_IN_VENV) -m pytest -q -n auto tests/unit
 
 setup: image ## the virtual environment, a Docker engine, the sandbox image
 
