@@ -61,6 +61,8 @@ def massgend(
 
 def main() -> None:
     """Runs the command line and exits. MASSGEND_DEBUG=1 shows where an error comes from."""
+    # httpx loads a command line of its own, with a syntax highlighter: a seventh of our start. None keeps it out.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     sys.exit(run_command(sys.argv[1:]))
 
 
