@@ -16,6 +16,8 @@ MEBIBYTE = 1024**2
 MAX_PARTS = 3_000_000
 """Bounds what a body can grow to when it is parsed: a few bytes of JSON can be a hundred in memory."""
 
+_CHECKED = frozenset({"model", "tools", "stream", "stream_options"})
+
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n")
 
 
@@ -50,21 +52,39 @@ def prepare(call: Call, body: bytes, rules: ModelRules) -> Prepared:
     if call.operation is Operation.LIST_MODELS:
         return Prepared(call=call, body=b"")
     fields = _parse(body)
+    _refuse_ambiguous(fields)
     asked = call.model if call.model is not None else fields.get("model")
-    if not isinstance(asked, str) or not asked:
+    if not isinstance(asked, str) or not asked.isprintable() or not asked:
         raise Refusal(Kind.INVALID, "massgend: the request names no model")
     if not any(fnmatchcase(asked, pattern) for pattern in rules.allow):
         allowed = ", ".join(rules.allow) or "none"
         raise Refusal(
             Kind.FORBIDDEN, f"massgend: the model {asked[:200]} is not allowed in this run (allowed: {allowed})"
         )
-    if not rules.provider_tools and (found := reaches_out(call.provider.wire, fields)) is not None:
+    found = None if rules.provider_tools else reaches_out(call.provider.wire, fields)
+    if not rules.provider_tools and asked not in rules.map and "online" in asked.lower().split(":")[1:]:
+        found = "the model suffix ':online'"
+    if found is not None:
         raise Refusal(
             Kind.INVALID,
             f"massgend: {found} would have the provider reach into the internet, which this run does not allow "
             "(models.provider_tools)",
         )
     return _rewritten(call, body, fields, asked, rules.map.get(asked, asked))
+
+
+def _refuse_ambiguous(fields: dict[str, Any]) -> None:
+    """An upstream may read names in any case; what it would then read must be what we have checked."""
+    for name, value in fields.items():
+        low = name.lower()
+        if low in _CHECKED and name != low:
+            raise Refusal(Kind.INVALID, f"massgend: the request's field '{name}' must be written '{low}'")
+        if low == "models" and value:
+            raise Refusal(Kind.INVALID, "massgend: a list of models is not served: name one in 'model'")
+        if low == "background" and value:
+            raise Refusal(
+                Kind.INVALID, "massgend: 'background' is not served, because what such an answer uses is not known"
+            )
 
 
 def _rewritten(call: Call, body: bytes, fields: dict[str, Any], asked: str, model: str) -> Prepared:
@@ -83,7 +103,10 @@ def _rewritten(call: Call, body: bytes, fields: dict[str, Any], asked: str, mode
         if hides_usage:
             changes["stream_options"] = {**options, "include_usage": True}
     if changes:
-        body = json.dumps(fields | changes, separators=(",", ":")).encode()
+        try:
+            body = json.dumps(fields | changes, separators=(",", ":")).encode()
+        except RecursionError:
+            raise Refusal(Kind.INVALID, "massgend: the request's JSON is nested too deeply") from None
     return Prepared(call=call, body=body, asked=asked, model=model, stream=stream, hides_usage=hides_usage)
 
 
@@ -109,8 +132,11 @@ class _TwiceNamed(Exception):
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _TwiceNamed(next(name for name in names if names.count(name) > 1)[:100])
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _TwiceNamed(name[:100])
+            seen.add(name)
     return fields
 
 

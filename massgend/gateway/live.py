@@ -83,6 +83,7 @@ class LiveUpstream:
         """Raises Refusal. A call waits `patience_s` at most for its place and for a provider that said "later"."""
         deadline = asyncio.get_running_loop().time() + self._pace.patience_s
         name = outgoing.prepared.call.provider.name
+        outgoing.held.set()
         credential = await self._credential(outgoing)
         async with self._throttle(name, credential).place(deadline):
             response = await self._ask(outgoing, credential, deadline)
@@ -119,6 +120,7 @@ class LiveUpstream:
                     retry_after_s=throttle.open_in(),
                 )
             await throttle.wait_open()
+            outgoing.held.clear()
             response = await self._send(outgoing, credential)
             if response.status == 401 and credential.renewable and not renewed:
                 response.close()
@@ -129,6 +131,7 @@ class LiveUpstream:
             if response.status not in LATER:
                 throttle.served()
                 return response
+            outgoing.held.set()
             wait = throttle.hold(_retry_after(response.headers))
             if attempt == self._pace.attempts or loop.time() + wait > deadline:
                 raise await self._refused(outgoing, credential, response, retry_after_s=wait)

@@ -19,7 +19,7 @@ from massgend.gateway.prices import Prices
 from massgend.gateway.refusals import Kind, Refusal, body_of, last_event, status_of
 from massgend.gateway.secret import LeakWatch, Secret
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
-from massgend.gateway.usage import Usage, UsageReader
+from massgend.gateway.usage import Usage, UsageReader, at_least
 from massgend.gateway.wires import Operation, Provider, Wire, allowed_headers, find_call, find_provider
 
 CALLS_AT_ONCE = 12
@@ -58,11 +58,12 @@ class ModelCall:
 
 @dataclass(kw_only=True)
 class _Progress:
-    """What is known of a call while it runs."""
+    """What is known of a call while it runs. `spared`: the provider has not worked on it."""
 
     began: float
     reader: UsageReader | None = None
     prepared: Prepared | None = None
+    spared: bool = False
     response: web.StreamResponse | None = None
     status: int = 0
     ended: Ended = Ended.CLIENT_GONE
@@ -94,8 +95,15 @@ class ModelProxy:
         try:
             outgoing = await self._accept(request, token)
             progress.prepared = outgoing.prepared
-            async with self.upstream.open(outgoing) as reply:
-                await self._pass_on(request, reply, progress)
+            try:
+                async with self.upstream.open(outgoing) as reply:
+                    await self._pass_on(request, reply, progress)
+            except Refusal as refusal:
+                # After an error the provider charges nothing; after a silence it may.
+                progress.spared = progress.reader is None and refusal.kind is not Kind.TIMEOUT
+                raise
+            finally:
+                progress.spared = progress.spared or outgoing.held.is_set()
         except Refusal as refusal:
             return await self._end_badly(request, provider.wire, refusal, progress)
         except ConnectionError:
@@ -193,11 +201,13 @@ class ModelProxy:
         prepared = progress.prepared
         if prepared is None or not prepared.call.generates:
             return
-        usage = Usage(complete=progress.ended is Ended.REFUSED)
-        if progress.reader is not None:
-            usage = progress.reader.usage
         model = prepared.model or ""
-        cost = self.prices.cost_usd(model, usage) if progress.reader is not None else 0.0
+        if progress.spared:
+            usage, cost = Usage(complete=True), 0.0
+        else:
+            seen = progress.reader.usage if progress.reader is not None else Usage()
+            usage = at_least(seen, len(prepared.body))
+            cost = self.prices.cost_usd(model, usage)
         self.ledger.add(self.agent, usage, cost)
         self.called(
             ModelCall(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -13,12 +14,16 @@ from massgend.gateway.secret import Secret
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """A call on its way out. `token` is the turn's, which no record may hold; `headers` are allowed ones."""
+    """A call on its way out. `token` is the turn's, which no record may hold; `headers` are allowed ones.
+
+    `held` is set by an upstream while the call waits and has reached nobody: ended then, it has used nothing.
+    """
 
     agent: str
     prepared: Prepared
     headers: Mapping[str, str]
     token: Secret
+    held: asyncio.Event = field(default_factory=asyncio.Event, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)

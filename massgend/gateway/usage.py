@@ -12,6 +12,9 @@ from massgend.gateway.wires import Operation
 MAX_EVENT_BYTES = 16 * 1024**2
 """An event (or a whole answer that is no stream) longer than this passes, but its usage is not read."""
 
+BYTES_A_TOKEN = 4
+"""Of a request, where its provider has not said what it counted."""
+
 _USAGE = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{')
 
 
@@ -46,6 +49,13 @@ class Usage:
             output_tokens=self.output_tokens + other.output_tokens,
             complete=self.complete and other.complete,
         )
+
+
+def at_least(usage: Usage, body_bytes: int) -> Usage:
+    """A call that ended without the provider's numbers was read by it all the same: its input is estimated."""
+    if usage.complete or usage.all_input_tokens:
+        return usage
+    return replace(usage, input_tokens=-(-body_bytes // BYTES_A_TOKEN))
 
 
 class UsageReader:

@@ -300,6 +300,13 @@ async def test_only_allowed_models_are_called_and_mapped_names_reach_the_provide
         b'{"model":"claude-a","model":"gpt-5"}',
         b'{"mod\\u0065l":"gpt-5","model":"claude-a"}',
         b'{"stream":true}',
+        b'{"model":"claude-a","Model":"gpt-5"}',
+        b'{"model":"claude-a","STREAM":true}',
+        b'{"model":"claude-a","Tools":[]}',
+        b'{"model":"claude-a","models":["gpt-5"]}',
+        b'{"model":"claude-a","background":true}',
+        b'{"model":"claude-\\ud800"}',
+        b'{"model":"claude-a",' + b",".join(b'"%d":1' % n for n in range(50_000)) + b',"49999":1}',
         b'{"model":["claude-a"]}',
         b"[]",
         b"no json",
@@ -310,7 +317,7 @@ async def test_only_allowed_models_are_called_and_mapped_names_reach_the_provide
 async def test_a_body_that_could_be_read_in_two_ways_or_not_at_all_is_refused(body: bytes) -> None:
     models = ModelRules(allow=("claude-*",))
     async with provider(whole(b"{}")) as far, world(far, models=models) as run, run.turn() as turn:
-        async with turn.ask("/v1/messages", body) as response:
+        async with turn.ask("/v1/messages", body) as response, asyncio.timeout(5):
             refused = await response.json()
 
     assert response.status == 400

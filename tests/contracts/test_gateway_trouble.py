@@ -26,6 +26,7 @@ from massgend.gateway.meter import Budget
 from massgend.gateway.model_proxy import CALLS_AT_ONCE, Ended
 from massgend.gateway.prices import load_prices
 from massgend.gateway.secret import Secret
+from massgend.gateway.usage import Usage
 from tests.support.gateway_world import FAST, KEY, Answer, provider, stream, whole, world
 
 pytestmark = pytest.mark.anyio
@@ -300,6 +301,8 @@ async def test_a_whole_answer_that_breaks_off_is_not_made_to_look_whole() -> Non
                 await response.read()
 
     assert run.told.calls[0].ended is Ended.UPSTREAM_GONE
+    assert run.told.calls[0].usage.input_tokens > 0
+    assert not run.told.calls[0].usage.complete
 
 
 @pytest.mark.parametrize("pieces", [[KEY.encode()], [KEY[:12].encode(), KEY[12:].encode()]])
@@ -445,3 +448,72 @@ async def test_the_key_is_in_no_log_line(caplog: pytest.LogCaptureFixture) -> No
 
     assert KEY not in caplog.text
     assert KEY not in repr(run.keys.__dict__)
+
+
+LONG = {"model": "claude-opus-4-5", "messages": [{"role": "user", "content": "x" * 40_000}]}
+
+
+async def test_a_client_that_always_hangs_up_early_uses_its_budget_up() -> None:
+    async def never(_request: web.Request, _body: bytes) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    rules = GatewayRules(budget=Budget(max_tokens=15_000))
+    async with provider(never) as far, world(far, rules=rules) as run, run.turn() as turn:
+        for _ in range(2):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await turn.ask("/v1/messages", LONG).__aenter__()
+            async with asyncio.timeout(1):
+                await far.left.get()
+        async with turn.ask("/v1/messages", LONG) as response:
+            assert response.status == 400
+            assert "max_tokens of 15000 is used up" in await response.text()
+
+    assert len(far.asked) == 2
+    for call in run.told.calls:
+        assert call.ended is Ended.CLIENT_GONE
+        assert 10_000 <= call.usage.input_tokens < 10_100
+        assert not call.usage.complete
+        assert call.cost_usd == pytest.approx(call.usage.input_tokens * 5e-6)
+
+
+async def test_a_call_that_waited_for_its_place_and_left_has_used_nothing() -> None:
+    async def never(_request: web.Request, _body: bytes) -> web.StreamResponse:
+        await asyncio.sleep(30)
+        raise AssertionError
+
+    pace = replace(FAST, at_once=1)
+    async with provider(never) as far, world(far, pace=pace) as run, run.turn() as turn:
+        first = asyncio.create_task(turn.ask("/v1/messages", LONG).__aenter__())
+        while not far.asked:  # noqa: ASYNC110 - what we wait for happens in the gateway
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await turn.ask("/v1/messages", LONG).__aenter__()
+        while not run.told.calls:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert run.told.calls[0].usage == Usage(complete=True)
+        first.cancel()
+        await far.left.get()
+
+    assert len(far.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"status": "queued", "usage": null}'])
+async def test_an_answer_without_usage_is_charged_by_its_request(answer: bytes) -> None:
+    async with provider(whole(answer)) as far, world(far) as run, run.turn() as turn:
+        async with turn.ask("/openai/v1/responses", {"model": "gpt-5", "input": "x" * 4000}) as response:
+            assert await response.read() == answer
+
+    usage = run.told.calls[0].usage
+    assert 1000 <= usage.input_tokens < 1020
+    assert not usage.complete
+
+
+async def test_an_error_of_the_provider_costs_nothing() -> None:
+    async with provider(whole(b"no", status=500)) as far, world(far) as run, run.turn() as turn:
+        async with turn.ask("/v1/messages", LONG) as response:
+            assert response.status == 502
+
+    assert (run.told.calls[0].usage.total_tokens, run.told.calls[0].cost_usd) == (0, 0.0)
