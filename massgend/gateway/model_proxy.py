@@ -202,8 +202,9 @@ class ModelProxy:
         if prepared is None or not prepared.call.generates:
             return
         model = prepared.model or ""
+        cost: float | None = 0.0
         if progress.spared:
-            usage, cost = Usage(complete=True), 0.0
+            usage = Usage(complete=True)
         else:
             seen = progress.reader.usage if progress.reader is not None else Usage()
             usage = at_least(seen, len(prepared.body))

@@ -391,6 +391,42 @@ async def test_usage_that_only_we_asked_for_is_not_shown_to_the_client() -> None
             "/gemini/v1beta/models/m:generateContent",
             {"contents": [{"parts": [{"fileData": {"fileUri": "https://evil"}}]}]},
         ),
+        ("/v1/messages", {"MCP_servers": [{"url": "https://evil"}]}),
+        (
+            "/v1/messages",
+            {"messages": [{"name": "x", "response": [{"source": {"type": "url", "url": "http://evil"}}]}]},
+        ),
+        (
+            "/v1/messages",
+            {"messages": [{"content": [{"type": "tool_result", "content": [{"args": {"url": "http://evil"}}]}]}]},
+        ),
+        ("/openai/v1/chat/completions", {"messages": [{"arguments": {"image_url": "http://evil"}}]}),
+        ("/openai/v1/chat/completions", {"search_parameters": {"mode": "on"}}),
+        ("/openai/v1/chat/completions", {"Web_Search_Options": {"a": 1}}),
+        ("/openai/v1/chat/completions", {"plugins": [{"id": "web"}]}),
+        ("/openai/v1/chat/completions", {"model": "x-ai/grok:online"}),
+        ("/openai/v1/chat/completions", {"messages": [{"content": [{"image_URL": {"URL": "http://evil"}}]}]}),
+        ("/openai/v1/responses", {"tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}),
+        ("/openai/v1/responses", {"input": [{"type": "additional_tools", "tools": [{"type": "web_search"}]}]}),
+        ("/gemini/v1beta/models/m:generateContent", {"tools": {"google_search": {}}}),
+        ("/gemini/v1beta/models/m:generateContent", {"tools": [{"functionDeclarations": [], "googleSearch": {}}]}),
+        ("/gemini/v1beta/models/m:generateContent", {"cachedContent": "cachedContents/1"}),
+        (
+            "/gemini/v1beta/models/m:generateContent",
+            {"systemInstruction": {"parts": [{"fileData": {"fileUri": "https://evil"}}]}},
+        ),
+        (
+            "/gemini/v1beta/models/m:generateContent",
+            {"system_instruction": {"parts": [{"file_data": {"file_URI": "https://evil"}}]}},
+        ),
+        (
+            "/gemini/v1beta/models/m:generateContent",
+            {"contents": [{"parts": [{"name": "x", "response": {"file_data": {"file_uri": "u"}}}]}]},
+        ),
+        (
+            "/gemini/v1beta/models/m:countTokens",
+            {"generateContentRequest": {"contents": [{"parts": [{"fileData": {"fileUri": "https://evil"}}]}]}},
+        ),
     ],
 )
 async def test_the_provider_is_not_made_to_reach_into_the_internet_unless_it_may(
@@ -420,6 +456,12 @@ async def test_the_provider_is_not_made_to_reach_into_the_internet_unless_it_may
             },
         ),
         ("/openai/v1/responses", {"input": [{"content": [{"type": "input_image", "image_url": "data:image/png,x"}]}]}),
+        ("/openai/v1/responses", {"input": [{"type": "local_shell_call", "action": {"env": {"URL": "http://x"}}}]}),
+        ("/openai/v1/responses", {"input": [{"type": "tool_search_call", "arguments": {"url": "http://x"}}]}),
+        (
+            "/gemini/v1beta/models/m:generateContent",
+            {"contents": [{"parts": [{"functionResponse": {"name": "f", "response": {"url": "http://x"}}}]}]},
+        ),
         (
             "/gemini/v1beta/models/m:generateContent",
             {
