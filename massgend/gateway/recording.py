@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
@@ -22,8 +23,12 @@ from massgend.gateway.refusals import Kind, Refusal, body_of, status_of
 from massgend.gateway.secret import Secret, scrub
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
 
+log = logging.getLogger(__name__)
+
 VERSION: Literal[1] = 1
 MAX_KEPT_BYTES = 64 * 1024**2
+MAX_DEPTH = 100
+"""A request that is nested deeper is recorded without its body: such JSON cannot be read back everywhere."""
 
 
 class RecordError(Exception):
@@ -60,9 +65,9 @@ class Exchange(_Model):
     sequence: int
     provider: str
     operation: str
-    model: str | None
+    model: str | None = None
     fingerprint: str
-    request: Any
+    request: Any = None
     status: int
     content_type: str = "application/json"
     pieces: tuple[Piece, ...] = ()
@@ -90,14 +95,17 @@ class Recorder:
             raise RecordError(f"{self._path} exists already: choose another file for the record") from None
         except OSError as error:
             raise RecordError(f"the record {self._path} cannot be written: {error.strerror}") from None
-        self._write(self._head)
+        try:
+            self._append(self._head)
+        except OSError as error:
+            self._close()
+            raise RecordError(f"the record {self._path} cannot be written: {error.strerror}") from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._close()
 
     def open(self, outgoing: Outgoing) -> AbstractAsyncContextManager[Reply]:
         return self._open(outgoing)
@@ -121,15 +129,31 @@ class Recorder:
             tape.refuse(refusal)
             raise
         finally:
-            self._write(tape.exchange())
+            self._keep(tape.exchange())
 
     def _next(self, agent: str) -> int:
         self._sequences[agent] = self._sequences.get(agent, 0) + 1
         return self._sequences[agent]
 
-    def _write(self, line: BaseModel) -> None:
-        if self._descriptor >= 0:
-            os.write(self._descriptor, line.model_dump_json(exclude_none=True).encode() + b"\n")
+    def _keep(self, exchange: Exchange) -> None:
+        """A call goes on when it cannot be written down; a record with a gap would be of no use, so it ends there."""
+        if self._descriptor < 0:
+            return
+        try:
+            self._append(exchange)
+        except OSError as error:
+            log.warning("the record %s ends here: %s", self._path, error.strerror)
+            self._close()
+
+    def _append(self, line: BaseModel) -> None:
+        rest = line.model_dump_json(exclude_none=True).encode() + b"\n"
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class _Tape:
@@ -189,10 +213,24 @@ class _Tape:
 
 
 def _without(body: bytes, secrets: tuple[Secret, ...]) -> Any:
+    """The parsed body; half a surrogate pair, which is no text, becomes `?`. None where it cannot be kept."""
     try:
-        return json.loads(scrub(body, secrets)) if body else None
+        request = json.loads(scrub(body, secrets)) if body else None
+        if b"\\ud" in body.lower():
+            request = json.loads(json.dumps(request, ensure_ascii=False).encode(errors="replace"))
     except (ValueError, RecursionError):
         return None
+    return None if _is_deep(request) else request
+
+
+def _is_deep(request: object) -> bool:
+    level = [request]
+    for _ in range(MAX_DEPTH):
+        inner = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [part for parts in inner for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _piece(at_ms: float, content: bytes, secrets: tuple[Secret, ...]) -> Piece:

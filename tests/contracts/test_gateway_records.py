@@ -5,6 +5,7 @@ from __future__ import annotations
 # ruff: noqa: SIM117 - a call reads better inside the world that it is made in
 import asyncio
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -157,3 +158,52 @@ async def test_a_record_that_a_crash_cut_off_can_be_replayed_up_to_there(tmp_pat
 
     answers = await replayed(path, request("one"), request("two"))
     assert [status for status, _ in answers] == [200, 400]
+
+
+ODD = [
+    pytest.param(b'{"model":"m","messages":[{"role":"user","content":"\\ud800 7"}]}', id="half a surrogate pair"),
+    pytest.param(b'{"model":"m","\\uDC00":1}', id="in a name"),
+    pytest.param(b'{"model":"m","x":' + b"[" * 150 + b"]" * 150 + b"}", id="deep"),
+    pytest.param(b'{"model":"m","x":' + b"[" * 600 + b"]" * 600 + b"}", id="deeper"),
+]
+
+
+@pytest.mark.parametrize("body", ODD)
+async def test_an_odd_request_is_answered_recorded_and_replayed(tmp_path: Path, body: bytes) -> None:
+    path = tmp_path / "r.jsonl"
+    with_recorder: list[Recorder] = []
+
+    def wrap(live: LiveUpstream) -> Upstream:
+        with_recorder.append(Recorder(live, path).__enter__())
+        return with_recorder[0]
+
+    async with provider(whole(b'{"n": 1}')) as far, world(far, wrap=wrap) as run, run.turn() as turn:
+        async with turn.ask("/v1/messages", body) as response:
+            assert (response.status, await response.read()) == (200, b'{"n": 1}')
+    with_recorder[0].__exit__(None, None, None)
+
+    replay = load_replay(path, pace=0)
+    async with provider(whole(b"never")) as far, world(far, wrap=lambda _: replay) as run, run.turn() as turn:
+        async with turn.ask("/v1/messages", body) as response:
+            assert (response.status, await response.read()) == (200, b'{"n": 1}')
+
+
+async def test_a_full_disk_ends_the_record_and_not_the_calls(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "r.jsonl"
+    recorders: list[Recorder] = []
+
+    def wrap(live: LiveUpstream) -> Upstream:
+        recorders.append(Recorder(live, path).__enter__())
+        return recorders[0]
+
+    async with provider(whole(b"{}")) as far, world(far, wrap=wrap) as run, run.turn() as turn:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, recorders[0]._descriptor)
+        os.close(full)
+        for _ in range(2):
+            assert await answer_of(turn, request()) == (200, b"{}")
+    recorders[0].__exit__(None, None, None)
+
+    assert [line.getMessage() for line in caplog.records if "the record" in line.getMessage()] == [
+        f"the record {path} ends here: No space left on device"
+    ]
