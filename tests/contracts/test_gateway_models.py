@@ -317,7 +317,7 @@ async def test_only_allowed_models_are_called_and_mapped_names_reach_the_provide
 async def test_a_body_that_could_be_read_in_two_ways_or_not_at_all_is_refused(body: bytes) -> None:
     models = ModelRules(allow=("claude-*",))
     async with provider(whole(b"{}")) as far, world(far, models=models) as run, run.turn() as turn:
-        async with turn.ask("/v1/messages", body) as response, asyncio.timeout(5):
+        async with asyncio.timeout(5), turn.ask("/v1/messages", body) as response:
             refused = await response.json()
 
     assert response.status == 400
