@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from cli.client import Client
 from cli.errors import CliError, ConnectionLost, Exit, Refused
 from cli.notes import say
-from cli.stream import follow_events
 from massgend.api.schemas import RunView
 from massgend.domain.run import Status
 
@@ -89,6 +88,8 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 def follow(client: Client, run_id: str, screen: Screen) -> RunView:
     """The result, once the run has ended. The screen is closed, whatever happens."""
+    from cli.stream import follow_events  # after the run was asked for: it need not wait for this
+
     try:
         for event in follow_events(client, run_id, note=screen.note):
             screen.show(event)
