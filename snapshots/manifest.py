@@ -32,12 +32,15 @@ class Manifest:
     recorded: frozenset[str]
 
     def unchanged(self, entry: Entry) -> bool:
-        return self.entries.get(entry.path) == entry and entry.ctime_ns < self.taken_ns - _grain_ns(entry.ctime_ns)
+        return self.entries.get(entry.path) == entry and entry.ctime_ns < old_before_ns(entry.ctime_ns, self.taken_ns)
 
 
-def _grain_ns(time_ns: int) -> int:
-    """A file system that counts in whole seconds cannot tell two changes within one apart."""
-    return _COARSE_GRAIN_NS if time_ns % _SECOND_NS == 0 else _FINE_GRAIN_NS
+def old_before_ns(ctime_ns: int, now_ns: int) -> int:
+    """A change made at `now_ns` or later gets another ctime than a file whose ctime is before the time given back.
+
+    A file system that counts in whole seconds cannot tell two changes within one apart.
+    """
+    return now_ns - (_COARSE_GRAIN_NS if ctime_ns % _SECOND_NS == 0 else _FINE_GRAIN_NS)
 
 
 def save(path: Path, manifest: Manifest) -> None:

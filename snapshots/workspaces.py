@@ -23,6 +23,11 @@ from snapshots.snapshot import Base, WorkspaceId
 NEUTRAL_ATTRIBUTES = "* -text -filter -ident !eol !working-tree-encoding\n"
 """Highest in precedence when in `info/attributes`: bytes in the repository are bytes in the checkout, and back."""
 
+FEW_TO_READ_AGAIN = 1000
+"""So many files are read in the time it takes until they count as old (50 ms): then waiting gains nothing."""
+PATIENCE_NS = 3_000_000_000
+"""More than any file system's grain; a file server whose clock is ahead is not waited for."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checkout:
@@ -178,8 +183,19 @@ def _share(base: Base, folder: AgentFolder, owner: Owner) -> None:
 
 
 def _remember(base: Base, folder: AgentFolder) -> None:
-    """The manifest of the fresh checkout: the first freeze then reads only what the agent changed."""
-    taken_ns = time.time_ns()
+    """The manifest of the fresh checkout: the first freeze then reads only what the agent changed.
+
+    Nobody writes in the workspace before it has its name, so time may pass until its files count as old.
+    """
     links = frozenset(gitlinks(list_files(base.bare, base.commit)))
-    found = scan(folder.partial, submodules=links)
-    manifest.save(folder.manifest, manifest.of(base.commit, None, taken_ns, entries(found.root), ignored=frozenset()))
+    found = list(entries(scan(folder.partial, submodules=links).root))
+    now_ns = time.time_ns()
+    young_ns = [entry.ctime_ns for entry in found if entry.ctime_ns >= manifest.old_before_ns(entry.ctime_ns, now_ns)]
+    if len(young_ns) > FEW_TO_READ_AGAIN:
+        while (
+            max(young_ns) >= manifest.old_before_ns(max(young_ns), time.time_ns())
+            and time.time_ns() < now_ns + PATIENCE_NS
+        ):
+            time.sleep(0.005)
+    taken_ns = time.time_ns()
+    manifest.save(folder.manifest, manifest.of(base.commit, None, taken_ns, found, ignored=frozenset()))

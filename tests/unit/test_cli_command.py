@@ -68,7 +68,7 @@ class Daemon:
                 return Reply(body=health().model_dump(mode="json"))
             case ("POST", "/runs"):
                 created = Created(run_id=RUN, status=Status.PREPARING)
-                self.creating.wait(20)
+                self.creating.wait(60)
                 return self.refusal or Reply(status=201, body=created.model_dump(mode="json"))
             case ("GET", "/runs"):
                 return Reply(body=[line().model_dump(mode="json")])
@@ -98,7 +98,7 @@ class Daemon:
     def stream(self) -> Iterator[bytes]:
         for number, (kind, content) in enumerate(facts(), 1):
             yield sse(kind, content, id=str(number))
-        self.hold.wait(20)
+        self.hold.wait(120)
         yield sse("result", self.result)
 
 
@@ -474,13 +474,22 @@ class Terminal:
             return
 
     def wait_for(self, text: bytes) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while text not in self.shown:
             assert time.monotonic() < end, self.shown[-2000:]
             time.sleep(0.02)
 
+    def wait_for_the_read(self) -> None:
+        """Until it sleeps. A signal between a question and the system call that reads the answer ends no read."""
+        end, asleep = time.monotonic() + 60, 0
+        while asleep < 10:
+            assert time.monotonic() < end
+            state = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            asleep = asleep + 1 if state == "S" else 0
+            time.sleep(0.02)
+
     def ended(self) -> int:
-        code = self.process.wait(20)
+        code = self.process.wait(60)
         self._reader.join(5)
         return code
 
@@ -502,7 +511,7 @@ def asked_for(daemon: Daemon, path: str) -> bool:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not true():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -573,10 +582,8 @@ def test_ctrl_c_twice_leaves_at_once(daemon: Daemon, repo: Path, terminals: list
     terminal.wait_for(b"votes for bob.1")
     terminal.process.send_signal(signal.SIGINT)
     terminal.wait_for(b"Cancelling")
-    began = time.monotonic()
     terminal.process.send_signal(signal.SIGINT)
-    assert terminal.ended() == 130
-    assert time.monotonic() - began < 3
+    assert terminal.ended() == 130, "and the daemon has not answered"
     assert terminal.shown.count(b"\x1b[?25h") == 1, "the cursor is back"
     assert b"Traceback" not in terminal.shown
 
@@ -636,6 +643,7 @@ def test_ctrl_c_at_the_question_leaves_the_ended_run_alone(
     terminal = Terminal(daemon, repo, *RUN_ARGUMENTS, "--merge", "ask")
     terminals.append(terminal)
     terminal.wait_for(b"[y]es, [d]iff, [n]o")
+    terminal.wait_for_the_read()
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.ended() == 130
     assert cancels(daemon) == 0
@@ -662,7 +670,7 @@ def test_a_reader_that_goes_away_leaves_no_complaint(daemon: Daemon, repo: Path)
         process.stdout.readline()
         process.stdout.close()
         daemon.hold.set()
-        assert process.wait(20) in (0, 1)
+        assert process.wait(60) in (0, 1)
         assert process.stderr.read() == b""
 
 
