@@ -6,6 +6,9 @@ ENGINE := $(PYTHON_IN_VENV) scripts/engine
 # The engine is asked for when a recipe runs, not when make reads this file.
 WITH_ENGINE = export DOCKER_HOST="$$($(ENGINE) status)" &&
 
+# On a loaded machine real processes are slow; what needed its second try is named at the end.
+ONE_MORE_TRY = --reruns 1 -rfEsR
+
 .PHONY: help run test check setup venv engine image daemon-image bench lock stop clean
 
 help: ## show this list
@@ -15,8 +18,8 @@ run: setup ## set up what is missing, then let three agents build the example we
 	@$(WITH_ENGINE) scripts/demo
 
 test: setup ## set up what is missing, then run every test, real Docker included
-	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest -n auto tests/unit tests/property tests/git tests/contracts
-	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest tests/docker tests/e2e
+	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest $(ONE_MORE_TRY) -n auto tests/unit tests/property tests/git tests/contracts
+	@$(WITH_ENGINE) $(PYTHON_IN_VENV) -m pytest $(ONE_MORE_TRY) tests/docker tests/e2e
 
 check: venv ## format, lint, types, import contracts, fast tests (under a minute, no Docker)
 	@.venv/bin/ruff format --check . scripts/engine scripts/image
