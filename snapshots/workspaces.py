@@ -75,7 +75,7 @@ def _fill(base: Base, workspace: WorkspaceId, branch: str, target: Path) -> None
     links = gitlinks(list_files(base.bare, base.commit))
     if not links or base.repository is None:
         return
-    for path, source in submodule_sources(base.repository, target, links).items():
+    for path, source in submodule_sources(base, base.repository, links).items():
         inner = target / path
         if inner.is_symlink() or not inner.is_dir():
             continue
@@ -93,19 +93,22 @@ def _fill(base: Base, workspace: WorkspaceId, branch: str, target: Path) -> None
             inner.mkdir()
 
 
-def submodule_sources(repository: Path, checkout: Path, links: Mapping[str, str]) -> dict[str, Path]:
-    """Where the user's repository has the git folders of declared submodules: path in the tree -> git folder."""
-    declared = Git.ours(None).attempt(
-        "config", "-z", "--file", checkout / ".gitmodules", "--get-regexp", r"^submodule\..*\.path$"
+def submodule_sources(base: Base, repository: Path, links: Mapping[str, str]) -> dict[str, Path]:
+    """Where the user's repository has the git folders of declared submodules: path in the tree -> git folder.
+
+    The declaration is the repository's content, so anybody's: it is read from the commit, and names no other folder.
+    """
+    declared = Git.ours(base.bare).attempt(
+        "config", "-z", "--blob", f"{base.commit}:.gitmodules", "--get-regexp", r"^submodule\..*\.path$"
     )
     common = Git.users(repository).text("rev-parse", "--path-format=absolute", "--git-common-dir")
-    modules = Path(common) / "modules"
+    modules = (Path(common) / "modules").resolve()
     found: dict[str, Path] = {}
     for line in declared.stdout.split(b"\0")[:-1]:
         key, _, path = os.fsdecode(line).partition("\n")
         name = key.removeprefix("submodule.").removesuffix(".path")
-        source = modules / name
-        if path in links and ".." not in Path(name).parts and (source / "HEAD").is_file():
+        source = (modules / name).resolve()
+        if path in links and source != modules and source.is_relative_to(modules) and (source / "HEAD").is_file():
             found[path] = source
     return found
 

@@ -151,6 +151,24 @@ def test_a_submodule_that_is_not_there_locally_stays_an_empty_folder(tmp_path: P
     assert here.freeze("2") == Unchanged(against=snapshot.ref)
 
 
+@pytest.mark.parametrize("way", ["absolute", "dots", "a link in modules"])
+def test_a_declared_submodule_cannot_name_another_repository_of_the_host(tmp_path: Path, way: str) -> None:
+    """Who knows a commit of a private repository must not get its files by writing `.gitmodules`."""
+    repository = git_repos.with_submodule(tmp_path / "repo")
+    private = git_repos.plain(tmp_path / "private")
+    private.write("canary", "canary")
+    commit = private.commit("private")
+    modules = repository.path / ".git/modules"
+    (modules / "elsewhere").symlink_to(private.path / ".git")
+    name = {"absolute": f"{private.path}/.git", "dots": "../../../private/.git", "a link in modules": "elsewhere"}[way]
+    repository.write(".gitmodules", f'[submodule "{name}"]\n\tpath = libs/dep\n\turl = ./x\n')
+    repository.git("add", ".gitmodules")
+    repository.git("update-index", "--cacheinfo", f"160000,{commit},libs/dep")
+    repository.git("commit", "-qm", "declares")
+    here = stand(tmp_path, repository.path)
+    assert not list((here.path / "libs/dep").iterdir())
+
+
 def test_a_submodule_that_the_agent_removed_is_removed(tmp_path: Path) -> None:
     here = stand(tmp_path, git_repos.with_submodule(tmp_path / "repo").path)
     shutil.rmtree(here.path / "libs/dep")
