@@ -114,7 +114,7 @@ async def serve(settings: Settings) -> None:
 
 async def _models(settings: Settings, stack: AsyncExitStack) -> Models:
     """Keys, prices, and the ways to the providers and to our own scripted model."""
-    keys = KeyRing(environment=settings.keys, folder=settings.config)
+    keys = KeyRing(environment=settings.keys, folder=settings.config, proxy=settings.proxy)
     scripted_keys = await stack.enter_async_context(
         scripted_model(settings.places.sockets / SCRIPTED_SOCKET, settings.places.state / "scripted")
     )

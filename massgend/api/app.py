@@ -171,7 +171,7 @@ def _add_daemon(
         keys = runs.ports.models.keys
         _known_provider(keys, provider)
         try:
-            keys.offer(provider, Secret(given.key.get_secret_value()))
+            keys.give(provider, Secret(given.key.get_secret_value()))
         except ValueError as error:
             raise KeysError(f"this is no key for {provider}: {error}") from None
         if given.save:

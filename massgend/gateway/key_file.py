@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,15 +12,13 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from massgend.gateway.key_variables import Scheme
+from massgend.gateway.private_files import MAX_BYTES, KeysError, open_private
 from massgend.gateway.wires import Wire
 
-MAX_BYTES = 256 * 1024
+__all__ = ["KeyEntry", "KeyFile", "KeysError", "add_key", "check_base_url"]
+
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _RESERVED = frozenset({"v1", "v1beta"})
-
-
-class KeysError(Exception):
-    """A key cannot be had. The message says from where and why, and never holds a key."""
 
 
 def check_base_url(url: str) -> str:
@@ -42,6 +39,7 @@ class KeyEntry(BaseModel):
     command: tuple[str, ...] | None = Field(default=None, min_length=1)
     timeout_s: float = Field(default=10.0, gt=0, le=120)
     keep_s: float | None = Field(default=None, gt=0, description="Seconds after which the command is asked again.")
+    login: Path | None = Field(default=None, description="A login's file, beside keys.toml unless it is absolute.")
     scheme: Scheme = Scheme.API_KEY
 
 
@@ -59,28 +57,16 @@ class KeyFile:
     def entries(self) -> Mapping[str, KeyEntry]:
         """Empty when there is no file. Raises KeysError, also when others could read or write it."""
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_private(self.path)
         except FileNotFoundError:
             return {}
-        except OSError as error:
-            raise KeysError(f"{self.path} cannot be opened: {error.strerror}") from None
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
-            self._check(status)
             stamp = (status.st_ino, status.st_mtime_ns, status.st_size)
             if stamp != self._stamp:
                 self._entries = _parse(file.read(MAX_BYTES), self.path)
                 self._stamp = stamp
         return self._entries
-
-    def _check(self, status: os.stat_result) -> None:
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-            raise KeysError(f"{self.path} is not a file of keys")
-        if status.st_uid != os.geteuid():
-            raise KeysError(f"{self.path} belongs to another user: it is not used")
-        if status.st_mode & 0o077:
-            mode = stat.S_IMODE(status.st_mode)
-            raise KeysError(f"{self.path} may be read by others (mode {mode:04o}): chmod 600 {self.path}")
 
 
 def _parse(content: bytes, path: Path) -> Mapping[str, KeyEntry]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from massgend.gateway.key_file import KeyEntry, KeyFile, KeysError, check_base_url
 from massgend.gateway.key_variables import FoundKey, Scheme, keys_in
+from massgend.gateway.login import Login
 from massgend.gateway.secret import Secret
 from massgend.gateway.wires import PROVIDERS, Provider
 
@@ -54,7 +55,10 @@ class _Kept:
 
 
 class KeyRing:
-    """`environment` is the daemon's (read by massgend.settings); `folder` is massgend's configuration folder."""
+    """`environment` is the daemon's (read by massgend.settings); `folder` is massgend's configuration folder.
+
+    `proxy`: an HTTP proxy of the host's, on the way to where logins are refreshed.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class KeyRing:
         folder: Path,
         now: Callable[[], float] = time.monotonic,
         use_keyring: bool = True,
+        proxy: str | None = None,
     ) -> None:
         self._file = KeyFile(folder / KEY_FILE)
         self._found = {key.provider: key for key in keys_in(environment)}
@@ -73,6 +78,9 @@ class KeyRing:
         }
         self._offered: dict[str, FoundKey] = {}
         self._kept: dict[str, _Kept] = {}
+        self._logins: dict[Path, Login] = {}
+        self._refused: dict[str, Secret] = {}
+        self._proxy = proxy
         self._asking: dict[str, asyncio.Lock] = {}
         self._now = now
         self._use_keyring = use_keyring and importlib.util.find_spec("keyring") is not None
@@ -101,6 +109,12 @@ class KeyRing:
         self._offered[provider] = FoundKey(
             provider=provider, variable="", secret=secret, scheme=scheme, base_url=base_url
         )
+
+    def give(self, provider: str, secret: Secret) -> None:
+        """A key that a user types: kept in memory, and used as it would be if it stood in keys.toml."""
+        entry = self._file.entries().get(provider)
+        scheme = Scheme.API_KEY if entry is None or entry.scheme is Scheme.NONE else entry.scheme
+        self.offer(provider, secret, scheme, self._base_urls.get(provider))
 
     def offer_environment(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """The keys of a client's environment, as by `offer`; the names of the providers that they are for."""
@@ -132,9 +146,17 @@ class KeyRing:
                 return Credential(secret=secret, scheme=Scheme.API_KEY, base_url=url, where="the system keyring")
         raise KeysError(f"massgend has no key for {name}: {_how_to_give(provider, self._file.path)}")
 
-    def renew(self, provider: str) -> None:
-        """The key was refused: whatever can be asked anew is, at the next call."""
-        self._kept.pop(provider, None)
+    def renew(self, provider: str, refused: Secret) -> None:
+        """The key was refused: unless a newer one is there already, it is asked for anew at the next call."""
+        self._refused[provider] = refused
+        kept = self._kept.get(provider)
+        if kept is not None and kept.secret == refused:
+            del self._kept[provider]
+
+    async def settle(self) -> None:
+        """Until no login is being refreshed: what comes may be its only good refresh token. Bounded."""
+        for login in self._logins.values():
+            await login.settle()
 
     async def places(self) -> tuple[KeyPlace, ...]:
         """Where each key lies, never the key. Providers without one are left out."""
@@ -164,6 +186,13 @@ class KeyRing:
         if entry.key is not None:
             secret = _secret(entry.key, f"{self._file.path}, {name}")
             return Credential(secret=secret, scheme=entry.scheme, base_url=url, where=str(self._file.path))
+        if entry.login is not None:
+            path = self._file.path.parent / entry.login
+            login = self._logins.setdefault(path, Login(path, proxy=self._proxy))
+            token = await login.access_token(refused=self._refused.get(name))
+            return Credential(
+                secret=token, scheme=entry.scheme, base_url=url, where=f"the login {path}", renewable=True
+            )
         if entry.command is None:
             return None
         command = entry.command

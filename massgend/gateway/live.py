@@ -65,7 +65,7 @@ class LiveUpstream:
         self._pace = pace or Pace()
         self._proxy = proxy
         self._chance = chance or random.Random()  # noqa: S311 - spreads retries
-        self._throttles: dict[tuple[str, Secret | None], Throttle] = {}
+        self._throttles: dict[tuple[str, Secret | str | None], Throttle] = {}
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._stack = AsyncExitStack()
 
@@ -77,6 +77,7 @@ class LiveUpstream:
     ) -> None:
         await self._stack.aclose()
         self._sessions.clear()
+        await self._keys.settle()
 
     @asynccontextmanager
     async def open(self, outgoing: Outgoing) -> AsyncIterator[Reply]:
@@ -105,7 +106,9 @@ class LiveUpstream:
             raise Refusal(Kind.NO_KEY, f"massgend: {error}") from None
 
     def _throttle(self, name: str, credential: Credential) -> Throttle:
-        return self._throttles.setdefault((name, credential.secret), Throttle(self._pace, self._chance))
+        """A key that changes by itself keeps its pace: the account behind it is the same."""
+        key = (name, credential.where) if credential.renewable else (name, credential.secret)
+        return self._throttles.setdefault(key, Throttle(self._pace, self._chance))
 
     async def _ask(self, outgoing: Outgoing, credential: Credential, deadline: float) -> aiohttp.ClientResponse:
         """The head of an answer that is not "later", after as many tries as patience allows."""
@@ -122,10 +125,10 @@ class LiveUpstream:
             await throttle.wait_open()
             outgoing.held.clear()
             response = await self._send(outgoing, credential)
-            if response.status == 401 and credential.renewable and not renewed:
+            if response.status == 401 and credential.renewable and credential.secret and not renewed:
                 response.close()
                 renewed = True
-                self._keys.renew(outgoing.prepared.call.provider.name)
+                self._keys.renew(outgoing.prepared.call.provider.name, credential.secret)
                 credential = await self._credential(outgoing)
                 continue
             if response.status not in LATER:

@@ -8,14 +8,18 @@ import pickle
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import keyring
+import keyring.errors
 import pytest
+from keyrings.alt.file import PlaintextKeyring
 
 from massgend.gateway.key_file import KeysError
 from massgend.gateway.key_variables import Scheme, keys_in, variables
-from massgend.gateway.keys import Credential, KeyRing
+from massgend.gateway.keys import KEYRING_SERVICE, Credential, KeyRing
 from massgend.gateway.secret import LeakWatch, Secret, scrub
 
 KEY = "sk-ant-canary-77aa88bb99cc"
@@ -167,7 +171,9 @@ async def test_a_command_gives_the_key_once_and_again_when_it_was_refused(tmp_pa
     script.chmod(0o700)
     keys = ring(tmp_path, f'[anthropic]\ncommand = ["{script}"]\n')
     assert [(await key_of(keys)).secret for _ in range(3)] == [Secret("key-1")] * 3
-    keys.renew("anthropic")
+    keys.renew("anthropic", Secret("an-older-key"))
+    assert (await key_of(keys)).secret == Secret("key-1"), "a newer one is there already"
+    keys.renew("anthropic", Secret("key-1"))
     renewed = await key_of(keys)
     assert renewed.secret == Secret("key-2")
     assert renewed.renewable
@@ -194,6 +200,45 @@ async def test_a_command_that_gives_no_key_is_told_without_its_output(
         await key_of(keys)
     assert time.monotonic() - began < 20
     assert KEY not in str(caught.value)
+
+
+@pytest.fixture
+def system_keyring(tmp_path: Path) -> Iterator[None]:
+    """A real backend of the keyring library, whose keys lie in a file of the test's."""
+    before = keyring.get_keyring()
+    backend = PlaintextKeyring()
+    backend.file_path = str(tmp_path / "keyring.cfg")
+    keyring.set_keyring(backend)
+    yield
+    keyring.set_keyring(before)
+
+
+async def test_a_key_of_the_system_keyring_is_used_when_nothing_else_names_one(
+    tmp_path: Path, system_keyring: None
+) -> None:
+    keyring.set_password(KEYRING_SERVICE, "anthropic", KEY)
+    keys = KeyRing(environment={}, folder=tmp_path)
+    credential = await key_of(keys)
+    assert (credential.secret, credential.scheme, credential.where) == (
+        Secret(KEY),
+        Scheme.API_KEY,
+        "the system keyring",
+    )
+    with pytest.raises(KeysError, match="massgend has no key for openai"):
+        await key_of(keys, "openai")
+    (tmp_path / "keys.toml").write_text('[anthropic]\nkey = "in-the-file"\n')
+    (tmp_path / "keys.toml").chmod(0o600)
+    assert (await key_of(KeyRing(environment={}, folder=tmp_path))).secret == Secret("in-the-file")
+
+
+async def test_a_keyring_that_is_locked_is_no_key(tmp_path: Path, system_keyring: None) -> None:
+    class Locked(PlaintextKeyring):  # type: ignore[misc]
+        def get_password(self, service: str, username: str) -> str | None:
+            raise keyring.errors.KeyringLocked("locked")
+
+    keyring.set_keyring(Locked())
+    with pytest.raises(KeysError, match="massgend has no key for anthropic"):
+        await key_of(KeyRing(environment={}, folder=tmp_path))
 
 
 async def test_places_name_where_keys_lie_and_never_the_keys(tmp_path: Path) -> None:
