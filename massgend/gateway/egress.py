@@ -9,7 +9,9 @@ import asyncio
 import base64
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 from massgend.gateway.addresses import is_public
@@ -28,9 +30,14 @@ Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """Numeric addresses of a host. Raises OSError."""
 
 
+_LOOK_UPS = ThreadPoolExecutor(max_workers=32, thread_name_prefix="look-up")
+"""Threads of their own: a name server that does not answer must not hold up the daemon's other work."""
+
+
 async def resolve(host: str, port: int) -> tuple[str, ...]:
     """Asks the system's resolver, in a thread."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.get_running_loop().run_in_executor(_LOOK_UPS, ask)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
@@ -49,9 +56,11 @@ class EgressRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class EgressLimits:
-    """Of one turn. `idle_s`: a tunnel through which nothing passes for so long is closed."""
+    """Of one turn. `look_ups`: at once, those counted in that nobody waits for any more; `idle_s`: a tunnel through
+    which nothing passes for so long is closed."""
 
     tunnels: int = 64
+    look_ups: int = 4
     idle_s: float = 300.0
 
 
@@ -81,6 +90,10 @@ class Egress:
     limits: EgressLimits = EgressLimits()
     resolve: Resolve = resolve
     is_open: Callable[[str, int], bool] = lambda address, _port: is_public(address)
+    _looking: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_looking", asyncio.Semaphore(self.limits.look_ups))
 
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: Secret, tunnels: int
@@ -125,7 +138,7 @@ class Egress:
             raise _Refused(403, f"{target.host}:{target.port} is not on this run's egress list")
         try:
             async with asyncio.timeout(RESOLVE_S):
-                addresses = await self.resolve(target.host, target.port)
+                addresses = await self._look_up(target)
         except (OSError, TimeoutError):
             raise _Refused(502, f"{target.host} cannot be resolved") from None
         # One closed address among open ones is how a name is made to point inside: none of them is used then.
@@ -138,6 +151,19 @@ class Egress:
             except (OSError, TimeoutError):
                 continue
         raise _Refused(502, f"{target.host}:{target.port} cannot be reached")
+
+    async def _look_up(self, target: Target) -> tuple[str, ...]:
+        """A thread that asks cannot be ended: it keeps its turn's place until it is done, waited for or not."""
+        await self._looking.acquire()
+        asked = asyncio.ensure_future(self.resolve(target.host, target.port))
+
+        def done(task: asyncio.Future[tuple[str, ...]]) -> None:
+            self._looking.release()
+            if not task.cancelled():
+                task.exception()  # told to who waits; nobody may
+
+        asked.add_done_callback(done)
+        return await asyncio.shield(asked)
 
     async def _splice(
         self,

@@ -7,12 +7,16 @@ import asyncio
 import base64
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -480,3 +484,40 @@ async def run_forwarded(turn: Turn, *program: str) -> tuple[int | None, bytes]:
     async with asyncio.timeout(60):
         output, _ = await process.communicate()
     return process.returncode, output
+
+
+async def test_a_name_server_that_does_not_answer_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent has four threads that wait; the daemon's own threads and the other agents' look-ups go on."""
+    asked, answer, real = [], threading.Event(), socket.getaddrinfo
+
+    def hanging(host: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(host, str) and host.endswith(".example"):
+            asked.append(host)
+            if host.startswith("hangs"):
+                answer.wait(60)
+            raise socket.gaierror(socket.EAI_NONAME, "no such host")
+        return real(host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    try:
+        async with egress("*.names.example") as (run, turn), run.turn("bob") as other:
+            ways = [asyncio.create_task(send(turn, f"hangs{number}.names.example")) for number in range(12)]
+            async with asyncio.timeout(30):
+                while len(asked) < EgressLimits().look_ups:
+                    await asyncio.to_thread(time.sleep, 0.01)
+                line, (_, writer) = await say(other, "CONNECT quick.names.example:443 HTTP/1.1")
+                writer.close()
+            assert line.startswith(b"HTTP/1.1 502"), "it was looked up, and there is no such host"
+            assert len([name for name in asked if name.startswith("hangs")]) == EgressLimits().look_ups
+            for way in ways:
+                (await way).close()
+    finally:
+        answer.set()
+
+
+async def send(turn: Turn, host: str) -> asyncio.StreamWriter:
+    """A request whose reply nobody waits for."""
+    _, writer = await asyncio.open_unix_connection(turn.socket)
+    writer.write(f"CONNECT {host}:443 HTTP/1.1\r\nProxy-Authorization: {basic()}\r\n\r\n".encode())
+    await writer.drain()
+    return writer
