@@ -4,4 +4,5 @@ import sys
 
 from massgend.daemon import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a worker process of anyio's imports this file, too
+    sys.exit(main())

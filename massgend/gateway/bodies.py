@@ -73,6 +73,28 @@ def prepare(call: Call, body: bytes, rules: ModelRules) -> Prepared:
     return _rewritten(call, body, fields, asked, rules.map.get(asked, asked))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Refused:
+    """A Refusal that can travel between processes."""
+
+    kind: Kind
+    message: str
+
+
+def prepare_apart(call: Call, body: bytes, rules: ModelRules) -> Prepared | Refused:
+    """`prepare` for another process: what it gives back has no body when that is to be passed on as it is."""
+    try:
+        prepared = prepare(call, body, rules)
+    except Refusal as refusal:
+        return Refused(kind=refusal.kind, message=refusal.message)
+    return replace(prepared, body=b"") if prepared.body is body else prepared
+
+
+def parts(body: bytes) -> int:
+    """How many values its JSON can hold at most: what parsing it costs."""
+    return sum(body.count(mark) for mark in (b"[", b"{", b","))
+
+
 def _refuse_ambiguous(fields: dict[str, Any]) -> None:
     """An upstream may read names in any case; what it would then read must be what we have checked."""
     for name, value in fields.items():
@@ -112,7 +134,7 @@ def _rewritten(call: Call, body: bytes, fields: dict[str, Any], asked: str, mode
 
 def _parse(body: bytes) -> dict[str, Any]:
     """A name twice in one object could mean one thing to us and another to the provider: refused."""
-    if sum(body.count(mark) for mark in (b"[", b"{", b",")) > MAX_PARTS:
+    if parts(body) > MAX_PARTS:
         raise Refusal(Kind.TOO_LARGE, f"massgend: the request's JSON has more than {MAX_PARTS} parts")
     try:
         fields = json.loads(body, object_pairs_hook=_distinct)

@@ -14,6 +14,7 @@ from massgend.gateway.keys import KeyRing
 from massgend.gateway.meter import Budget, Ledger, Meter, Spent
 from massgend.gateway.model_proxy import ModelCall, ModelProxy
 from massgend.gateway.prices import Prices
+from massgend.gateway.room import Room
 from massgend.gateway.turn_gateway import TurnServices
 from massgend.gateway.upstream import Upstream
 from massgend.gateway.wires import PROVIDERS, Provider
@@ -42,7 +43,8 @@ class GatewayRules:
 
 
 class RunGateway:
-    """One run's share: its rules, its meters, its record. `spent`: what was used before the daemon restarted."""
+    """One run's share: its rules, its meters, its record. `spent`: what was used before the daemon restarted;
+    `room`: the daemon's, shared with all other runs."""
 
     def __init__(
         self,
@@ -54,7 +56,9 @@ class RunGateway:
         listener: Listener,
         spent: Spent | None = None,
         spent_by_agent: Mapping[str, Spent] | None = None,
+        room: Room | None = None,
     ) -> None:
+        self._room = room or Room()
         self._keys = keys
         self._prices = prices
         self._upstream = upstream
@@ -82,6 +86,7 @@ class RunGateway:
             ledger=self.ledger,
             prices=self._prices,
             called=self._listener.called,
+            room=self._room.turn(),
         )
         egress = Egress(agent=agent, rules=self._rules.egress, reached=self._listener.reached)
         return TurnServices(models=models, egress=egress)

@@ -7,26 +7,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from time import monotonic
 
+import anyio.to_process
 from aiohttp import web
 
-from massgend.gateway.bodies import ModelRules, Prepared, UsageHider, prepare
+from massgend.gateway.bodies import ModelRules, Prepared, Refused, UsageHider, parts, prepare, prepare_apart
 from massgend.gateway.meter import Ledger
 from massgend.gateway.prices import Prices
 from massgend.gateway.refusals import Kind, Refusal, body_of, last_event, status_of
+from massgend.gateway.room import TurnRoom
 from massgend.gateway.secret import LeakWatch, Secret
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
 from massgend.gateway.usage import Usage, UsageReader, at_least
-from massgend.gateway.wires import Operation, Provider, Wire, allowed_headers, find_call, find_provider
+from massgend.gateway.wires import Call, Operation, Provider, Wire, allowed_headers, find_call, find_provider
 
 CALLS_AT_ONCE = 12
 """Of one turn: more wait unread, so that one agent's requests cannot fill the daemon's memory."""
 
 LARGE_BODY_BYTES = 256 * 1024
 """Longer requests are parsed beside the event loop: the other agents' streams go on meanwhile."""
+
+MANY_PARTS = 50_000
+"""Of a large body's JSON. More are parsed in a process of their own: a thread would take turns with the event loop."""
+
+READ_S = 120.0
+"""How long a program inside may take to send its request's body."""
 
 WRITE_S = 120.0
 """How long a program inside may leave its answer unread before it is cut off."""
@@ -82,12 +90,23 @@ class ModelProxy:
     ledger: Ledger
     prices: Prices
     called: Callable[[ModelCall], None]
+    room: TurnRoom
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_AT_ONCE))
 
     async def serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
         """The guard has checked the token already."""
         async with self.places:
-            return await self._serve(request, token)
+            try:
+                async with self.room.hold(self._size(request)):
+                    return await self._serve(request, token)
+            except Refusal as refusal:  # there was no room
+                provider, _ = find_provider(request.raw_path.partition("?")[0], self.providers)
+                return refused(provider.wire, refusal)
+
+    def _size(self, request: web.Request) -> int:
+        """What the body may come to in memory. A compressed one says nothing of that."""
+        told = request.content_length
+        return self.rules.max_body_bytes if told is None or "Content-Encoding" in request.headers else told
 
     async def _serve(self, request: web.Request, token: Secret) -> web.StreamResponse:
         progress = _Progress(began=monotonic())
@@ -119,15 +138,15 @@ class ModelProxy:
         if call is None:
             raise Refusal(Kind.NOT_SERVED, "massgend: this path is not served to agents")
         try:
-            body = await request.read()
+            async with asyncio.timeout(READ_S):
+                body = await request.read()
+        except TimeoutError:
+            raise Refusal(Kind.TIMEOUT, f"massgend: the request's body did not come within {READ_S:g} s") from None
         except web.HTTPRequestEntityTooLarge:
             raise Refusal(
                 Kind.TOO_LARGE, f"massgend: a request may have {self.rules.max_body_bytes} bytes at most"
             ) from None
-        if len(body) > LARGE_BODY_BYTES:
-            prepared = await asyncio.to_thread(prepare, call, body, self.rules)
-        else:
-            prepared = prepare(call, body, self.rules)
+        prepared = await _prepared(call, body, self.rules)
         if call.generates:
             self._check_budget(prepared)
         headers = allowed_headers(request.headers.items())
@@ -225,6 +244,17 @@ class ModelProxy:
                 problem=progress.problem,
             )
         )
+
+
+async def _prepared(call: Call, body: bytes, rules: ModelRules) -> Prepared:
+    if len(body) <= LARGE_BODY_BYTES:
+        return prepare(call, body, rules)
+    if parts(body) <= MANY_PARTS:
+        return await asyncio.to_thread(prepare, call, body, rules)
+    found = await anyio.to_process.run_sync(prepare_apart, call, body, rules, cancellable=True)
+    if isinstance(found, Refused):
+        raise Refusal(found.kind, found.message)
+    return found if found.body else replace(found, body=body)
 
 
 async def _bounded(writing: Awaitable[None]) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from massgend.discovery import socket_address
@@ -27,6 +27,7 @@ from massgend.gateway.model_proxy import ModelCall
 from massgend.gateway.prices import Prices
 from massgend.gateway.recording import Recorder, RecordError, load_replay
 from massgend.gateway.refusals import Kind, Refusal
+from massgend.gateway.room import Room
 from massgend.gateway.secret import Secret
 from massgend.gateway.upstream import Outgoing, Reply, Upstream
 from massgend.gateway.usage import Usage
@@ -50,6 +51,7 @@ class Models:
     live: Upstream
     scripted_keys: KeyRing
     scripted: Upstream
+    room: Room = field(default_factory=Room)
 
     async def problems(self, task: Task) -> tuple[str, ...]:
         """What would fail, before the run begins: sentences for people."""
@@ -78,6 +80,7 @@ class Models:
                 listener=reporter,
                 spent=_spent(tuple(run.usage.values())),
                 spent_by_agent={name: _spent((usage,)) for name, usage in run.usage.items()},
+                room=self.room,
             )
             reporting = asyncio.create_task(reporter.report_now_and_then())
             try:

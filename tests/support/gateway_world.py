@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import random
 import shutil
@@ -24,6 +25,7 @@ from massgend.gateway.keys import KeyRing
 from massgend.gateway.live import LiveUpstream, Timeouts
 from massgend.gateway.model_proxy import ModelCall
 from massgend.gateway.prices import Prices, load_prices
+from massgend.gateway.room import Room
 from massgend.gateway.throttle import Pace
 from massgend.gateway.turn_gateway import TurnServices, open_gateway
 from massgend.gateway.upstream import Upstream
@@ -160,7 +162,7 @@ class Turn:
         headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         method = options.pop("method", "GET" if body is None else "POST")
         if isinstance(body, bytes):
-            options["data"] = body
+            options["data"] = io.BytesIO(body)  # a large one in pieces
         elif body is not None:
             options["json"] = body
         return self.client.request(method, f"http://gateway{path}", headers=headers, **options)
@@ -177,6 +179,7 @@ async def world(
     prices: Prices | None = None,
     wrap: Callable[[LiveUpstream], Upstream] = lambda live: live,
     environment: Mapping[str, str] | None = None,
+    room: Room | None = None,
 ) -> AsyncIterator[World]:
     """All three providers lie at `far`; their keys are the canary."""
     folder = Path(tempfile.mkdtemp(prefix="mgk-"))
@@ -195,7 +198,14 @@ async def world(
         rules = replace(rules, models=models)
     try:
         async with LiveUpstream(keys, timeouts=timeouts, pace=pace, chance=random.Random(1)) as live:
-            run = RunGateway(keys=keys, prices=prices or load_prices(), upstream=wrap(live), rules=rules, listener=told)
+            run = RunGateway(
+                keys=keys,
+                prices=prices or load_prices(),
+                upstream=wrap(live),
+                rules=rules,
+                listener=told,
+                room=room,
+            )
             yield World(run=run, keys=keys, told=told, live=live)
     finally:
         shutil.rmtree(folder)
